@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The node server as a library: what `shmemd` and `shmem-run` contain.
+ *
+ * It creates segments, checks rights, passes descriptors over a Unix socket, and learns from the
+ * kernel when a client ends; then it repairs what the client held. Data never passes through it.
+ */
+#ifndef SHMEM_SERVER_H
+#define SHMEM_SERVER_H
+
+#include <shmem/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct shmem_server *shmem_server_t;
+
+typedef struct shmem_server_params {
+    size_t size;              /* sizeof(shmem_server_params_t) */
+    const char *address;      /* path, or @name in the abstract namespace; NULL: a name of its own,
+                                 see shmem_server_address() */
+    int exit_when_unused;     /* end shmem_server_run() when the last client has gone */
+    int64_t first_client_ns;  /* with exit_when_unused: how long to wait for a first client; 0: 10 s */
+} shmem_server_params_t;
+#define SHMEM_SERVER_PARAMS_INIT {sizeof(shmem_server_params_t), 0, 0, 0}
+
+/*
+ * Open the socket and create the roster. A stale socket file is taken over, a live server respected.
+ * Errors: EXISTS (a server listens there), INVALID, ACCESS, NOMEM, LIMIT, SYSTEM.
+ */
+SHMEM_API shmem_status_t shmem_server_create(shmem_server_t *server,
+                                             const shmem_server_params_t *params);
+
+/* The address that clients connect to (for SHMEM_SERVER). Valid while the server lives. */
+SHMEM_API const char *shmem_server_address(shmem_server_t server);
+
+/* Serve until shmem_server_stop(), or until unused (see params). Blocks; one thread at a time. */
+SHMEM_API shmem_status_t shmem_server_run(shmem_server_t server);
+
+/* Make shmem_server_run() return soon. Callable from any thread and from signal handlers. */
+SHMEM_API void shmem_server_stop(shmem_server_t server);
+
+/* Close everything; clients keep what they have mapped. NULL is accepted. */
+SHMEM_API void shmem_server_destroy(shmem_server_t server);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The native interface, whole.
+ *
+ *     shmem_context_t ctx;
+ *     shmem_memory_t mem;
+ *     shmem_init(&ctx);
+ *     shmem_memory_create(ctx, &mem, 1 << 20);
+ *     char *mine = shmem_memory_map(mem);
+ *     shmem_barrier(ctx);
+ *     shmem_memory_unmap(mine);
+ *     shmem_memory_destroy(mem);
+ *     shmem_finalize(ctx);
+ */
+#ifndef SHMEM_SHMEM_H
+#define SHMEM_SHMEM_H
+
+#include <shmem/comm.h>
+#include <shmem/context.h>
+#include <shmem/memory.h>
+#include <shmem/pool.h>
+#include <shmem/server.h>
+#include <shmem/settings.h>
+#include <shmem/status.h>
+#include <shmem/sync.h>
+#include <shmem/topology.h>
+#include <shmem/version.h>
+
+/* Short names that OpenSHMEM uses too: they step aside for <shmem.h>, included before or after. */
+#ifndef SHMEM_OPENSHMEM_H
+#define shmem_init(context)     shmem_context_init(context)
+#define shmem_barrier(context)  shmem_context_barrier(context)
+#define shmem_finalize(context) shmem_context_finalize(context)
+#endif
+
+#endif

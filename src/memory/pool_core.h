@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A pool inside one mapped segment: header and bookkeeping first, data after. This layer knows
+ * nothing of servers: it is given mapped memory and an actor.
+ */
+#ifndef SHMEMI_MEMORY_POOL_CORE_H
+#define SHMEMI_MEMORY_POOL_CORE_H
+
+#include "shmem/pool.h"
+#include "sync/roster.h"
+#include "topo/topo.h"
+
+typedef struct shmemi_pool shmemi_pool_t; /* a process's (context's) view of a pool */
+
+/* Bytes of segment needed for a pool of `bytes` of data on `nodes` nodes. OVERFLOW. */
+shmem_status_t shmemi_pool_segment_bytes(uint64_t bytes, int nodes, uint64_t *segment_bytes);
+
+/* Lay out a new pool in `memory` (zeroed, segment_bytes long, 2 MiB-aligned). Publishes itself last. */
+shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
+                                  const shmem_pool_params_t *params, const shmem_topology_t topology);
+
+/* Attach to a formatted pool; checks every header field against segment_bytes. VERSION, CORRUPT. */
+shmem_status_t shmemi_pool_attach(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,
+                                  const shmem_topology_t topology, shmemi_pool_t **pool);
+
+/* The actor's blocks are given back; the view is gone. NULL is accepted. */
+void shmemi_pool_detach(shmemi_pool_t *pool);
+
+/*
+ * Server side: give back everything that client (slot, epoch) holds in the pool in `memory`, which
+ * clients may have corrupted: every value is checked, CORRUPT is reported, never followed. `actor` is
+ * the server's. Repairs an arena whose lock the dead client held. *blocks: number given back.
+ */
+shmem_status_t shmemi_pool_reclaim(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,
+                                   uint32_t slot, uint32_t epoch, uint64_t *blocks);
+
+/* The public operations on a view; contracts as in shmem/pool.h. */
+shmem_status_t shmemi_pool_alloc(shmemi_pool_t *pool, size_t bytes, size_t alignment,
+                                 shmem_pool_policy_t policy, int node, void **block);
+shmem_status_t shmemi_pool_free(shmemi_pool_t *pool, void *block);
+shmem_status_t shmemi_pool_resize(shmemi_pool_t *pool, void **block, size_t bytes);
+shmem_status_t shmemi_pool_block_bytes(shmemi_pool_t *pool, const void *block, size_t *bytes);
+shmem_status_t shmemi_pool_describe(shmemi_pool_t *pool, shmem_pool_info_t *info);
+shmem_status_t shmemi_pool_check(shmemi_pool_t *pool);
+shmem_status_t shmemi_pool_trim(shmemi_pool_t *pool);
+
+#endif

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The roster: a segment that all clients of a node server map, saying who is alive.
+ *
+ *   header | clients[client_capacity] | threads[thread_capacity]
+ *
+ * A client is a (slot, epoch) pair, a thread a (row, epoch) pair. Shared objects name their holder
+ * by row and epoch; the holder is alive exactly while threads[row].epoch equals the epoch recorded.
+ *
+ *   Invariants  clients[s].epoch changes only when the client of slot s ends (server writes).
+ *               threads[r].owner == 0  <=>  row r is free; otherwise it is the owning client's
+ *               (slot << 32 | low 32 bits of its epoch).
+ *               threads[r].epoch is bumped *before* owner becomes 0, so a stale pair never matches.
+ *   Row 0 is never handed out: a lock word of 0 means free.
+ *
+ * Written by processes that may be killed at any instruction: claiming a row is one CAS. The server
+ * frees the rows of a dead client; without a server a row is freed by its thread only.
+ * What it does not do: deciding who is dead (node/ does, by pidfd).
+ */
+#ifndef SHMEMI_SYNC_ROSTER_H
+#define SHMEMI_SYNC_ROSTER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/stats.h"
+#include "base/util.h"
+#include "shmem/status.h"
+
+#define SHMEMI_ROSTER_MAGIC 0x31524d4853ull /* "SHMR1" */
+enum {
+    SHMEMI_ROSTER_VERSION = 1,
+    SHMEMI_CLIENTS = 4096,       /* capacity; slot 0 is the server itself */
+    SHMEMI_THREADS = 16384,      /* capacity; row 0 unused */
+    SHMEMI_CLIENT_NAME = 32
+};
+
+typedef enum shmemi_client_state {
+    SHMEMI_CLIENT_FREE = 0,
+    SHMEMI_CLIENT_LIVE = 1,
+    SHMEMI_CLIENT_DEAD = 2 /* ended without detaching; repair is in progress */
+} shmemi_client_state_t;
+
+typedef struct shmemi_roster_client {
+    _Atomic uint32_t epoch;
+    _Atomic uint32_t state; /* shmemi_client_state_t */
+    int32_t pid;            /* for messages only */
+    uint32_t uid;
+    char name[SHMEMI_CLIENT_NAME];
+    uint64_t reserved[2];
+} shmemi_roster_client_t;
+SHMEMI_PIN_SIZE(shmemi_roster_client_t, 64);
+
+typedef struct shmemi_roster_thread {
+    _Atomic uint64_t owner; /* 0 free, else slot << 32 | client epoch */
+    _Atomic uint32_t epoch; /* bumped when the row is freed; starts at 1, never 0 */
+    _Atomic uint32_t waits; /* what it waits for: shmemi_wait_kind_t, 0 nothing (for tools) */
+    _Atomic uint64_t wait_object; /* address in the unified range, or 0 */
+    uint64_t reserved[13];
+    shmemi_stats_t stats; /* written by the owning thread only */
+} shmemi_roster_thread_t;
+SHMEMI_PIN_SIZE(shmemi_roster_thread_t, 512);
+
+typedef struct shmemi_roster {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t client_capacity;
+    uint32_t thread_capacity;
+    uint32_t layout; /* hash of the layouts compiled in, see shmemi_roster_layout() */
+    _Atomic uint32_t ready;        /* 1: initialized; stored last */
+    _Atomic uint32_t fence_needed; /* number of live clients without membarrier */
+    _Atomic uint32_t deaths;       /* bumped after every death; also a futex word */
+    _Atomic uint32_t thread_limit; /* rows below this have their pages reserved */
+    uint64_t space_base, space_bytes;
+    uint64_t reserved[505];
+    shmemi_roster_client_t clients[SHMEMI_CLIENTS];
+    shmemi_roster_thread_t threads[SHMEMI_THREADS];
+} shmemi_roster_t;
+SHMEMI_PIN(shmemi_roster_t, clients, 4096);
+SHMEMI_PIN(shmemi_roster_t, threads, 4096 + 64 * SHMEMI_CLIENTS);
+
+/* Hash over sizes and versions of everything shared; differing builds refuse each other. */
+uint32_t shmemi_roster_layout(void);
+
+/* Initialize zeroed memory of sizeof(shmemi_roster_t). thread_limit: rows usable at once. */
+void shmemi_roster_init(shmemi_roster_t *roster, uint32_t thread_limit);
+
+/* Is this memory a roster that this build understands? VERSION with both sides named. */
+shmem_status_t shmemi_roster_check(const shmemi_roster_t *roster);
+
+/* Server side. Claim a free client slot (never 0). LIMIT: all taken. */
+shmem_status_t shmemi_roster_client_add(shmemi_roster_t *roster, const char *name, int pid,
+                                        unsigned uid, uint32_t *slot, uint32_t *epoch);
+/* Server side. The client is gone: bump its epoch, free its rows (their epochs are bumped), and, if
+ * it `died`, bump `deaths` and wake its futex. The slot is free afterwards. */
+void shmemi_roster_client_remove(shmemi_roster_t *roster, uint32_t slot, bool died);
+
+/* Is the client (slot, epoch) still there? Out-of-range slots are dead. */
+bool shmemi_roster_client_alive(const shmemi_roster_t *roster, uint32_t slot, uint32_t epoch);
+
+/* Is the thread (row, epoch) still there? Out-of-range rows are dead. */
+static inline bool shmemi_roster_thread_alive(const shmemi_roster_t *roster, uint32_t row,
+                                              uint32_t epoch)
+{
+    /* SYNC roster-epoch: acquire, pairs with release in thread_free() */
+    return row && row < SHMEMI_THREADS &&
+           atomic_load_explicit(&roster->threads[row].epoch, memory_order_acquire) == epoch;
+}
+
+/*
+ * An actor: a client as the calling code sees it. One per context. It finds the calling thread's
+ * row (claimed at the thread's first use, given back when the thread ends or the actor is closed).
+ */
+typedef struct shmemi_actor {
+    shmemi_roster_t *roster;
+    uint32_t slot, epoch;      /* of the client */
+    uint32_t fork_generation;  /* of the process that made it; a forked child is refused */
+    uint64_t id;               /* unique in the process, never reused: key of the thread cache */
+    int64_t spin_ns;           /* polling before sleeping */
+    bool crowded;              /* more busy threads than processors: poll less, yield first */
+} shmemi_actor_t;
+
+void shmemi_actor_init(shmemi_actor_t *actor, shmemi_roster_t *roster, uint32_t slot,
+                       uint32_t epoch, int64_t spin_ns);
+/* Gives back all rows of this actor. No thread may be inside a call with it. */
+void shmemi_actor_fini(shmemi_actor_t *actor);
+
+/* The calling thread's identity for an actor. */
+typedef struct shmemi_self {
+    uint64_t actor_id;
+    uint32_t row, epoch;
+    shmemi_roster_thread_t *thread; /* == &roster->threads[row] */
+} shmemi_self_t;
+
+/* One-entry cache of the calling thread: the last actor it used. Reset in a forked child. */
+extern _Thread_local shmemi_self_t shmemi_self_cache;
+
+/* Slow path: look up or claim. Returns NULL on error with the detail set: LIMIT (no row free),
+ * STATE (forked child using its parent's context). */
+const shmemi_self_t *shmemi_self_lookup(const shmemi_actor_t *actor);
+
+static inline const shmemi_self_t *shmemi_self(const shmemi_actor_t *actor)
+{
+    if (__builtin_expect(shmemi_self_cache.actor_id == actor->id, 1))
+        return &shmemi_self_cache;
+    return shmemi_self_lookup(actor);
+}
+
+/* Between a store that peers wait for and the load of the flag that says somebody sleeps: a
+ * compiler barrier, or a full fence while some client lacks membarrier (see os/barrier.h). */
+static inline void shmemi_light_barrier(const shmemi_roster_t *roster)
+{
+    /* SYNC fence-needed: relaxed; a client that lacks membarrier is admitted only after the server
+     * set this flag and ran a heavy barrier itself */
+    if (__builtin_expect(atomic_load_explicit(&roster->fence_needed, memory_order_relaxed), 0))
+        atomic_thread_fence(memory_order_seq_cst);
+    else
+        atomic_signal_fence(memory_order_seq_cst);
+}
+
+#endif

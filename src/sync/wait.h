@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waiting: poll a while, yield a while when there are more threads than processors, then sleep in
+ * the kernel in bounded slices.
+ *
+ * Every sleep is bounded (SHMEMI_SLICE_NS) so that a lost announcement (a waker killed between its
+ * store and its wake, a waiter killed after taking a wake meant for another, a store made behind
+ * the library's back) costs at most one slice; on every slice the waiter asks whether what it
+ * waits for can still come.
+ */
+#ifndef SHMEMI_SYNC_WAIT_H
+#define SHMEMI_SYNC_WAIT_H
+
+#include "os/clock.h"
+#include "sync/roster.h"
+
+#define SHMEMI_SLICE_NS 50000000 /* 50 ms */
+
+typedef enum shmemi_wait_kind {
+    SHMEMI_WAIT_NOTHING = 0,
+    SHMEMI_WAIT_MUTEX,
+    SHMEMI_WAIT_SEMAPHORE,
+    SHMEMI_WAIT_EVENT,
+    SHMEMI_WAIT_BARRIER,
+    SHMEMI_WAIT_BELL
+} shmemi_wait_kind_t;
+
+/* A bell: where the threads of one PE or object sleep; whoever changes what they may be waiting for
+ * rings it. Self-healing: a sleeper killed with its flag set costs one needless wake. */
+typedef struct shmemi_bell {
+    _Atomic uint32_t sleepers; /* nonzero: somebody may sleep (cleared by the ringer) */
+    _Atomic uint32_t sequence; /* futex word, bumped by every ring that found sleepers */
+} shmemi_bell_t;
+
+/* Tell sleepers that something changed. Cost when nobody sleeps: one load. Call after the store
+ * that they wait for. `stats` may be NULL. */
+void shmemi_bell_ring_slow(shmemi_bell_t *bell, shmemi_stats_t *stats);
+static inline void shmemi_bell_ring(const shmemi_roster_t *roster, shmemi_bell_t *bell,
+                                    shmemi_stats_t *stats)
+{
+    shmemi_light_barrier(roster);
+    /* SYNC bell-sleepers: relaxed after the light barrier, pairs with the heavy barrier in
+     * shmemi_wait_until() */
+    if (__builtin_expect(atomic_load_explicit(&bell->sleepers, memory_order_relaxed), 0))
+        shmemi_bell_ring_slow(bell, stats);
+}
+
+/* What is waited for. `ready` loads with acquire and returns whether the wait is over; `alive` (may
+ * be NULL) is asked about once per slice, never in the polling loop, and returns an error such as
+ * SHMEM_ERR_PEER_DEAD to end the wait (it records the detail itself). */
+typedef struct shmemi_wait {
+    bool (*ready)(void *arg);
+    shmem_status_t (*alive)(void *arg);
+    void *arg;
+    shmemi_wait_kind_t kind;
+    const void *object; /* shown by tools */
+} shmemi_wait_t;
+
+/* Wait until ready(), a dead peer, or the deadline (SHMEM_ERR_TIMEOUT, quiet). ready() is tried at
+ * least once even when the deadline has passed, and once more after alive() failed: what came
+ * before the death counts. */
+shmem_status_t shmemi_wait_until(const shmemi_actor_t *actor, shmemi_bell_t *bell,
+                                 const shmemi_wait_t *wait, shmemi_deadline_t deadline);
+
+/* One polite pause inside a polling loop. */
+static inline void shmemi_cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+#endif
