@@ -5,12 +5,17 @@ BUILD := build/$(PRESET)
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 
-.PHONY: all build deps demo check check-long bench install format sanitize clean
+MAKEFLAGS += --no-print-directory
+
+.PHONY: all build deps check-deps demo check check-long bench install format sanitize clean
 
 all: build
 
 deps:
 	@scripts/install-deps
+
+check-deps:
+	@scripts/install-deps check
 
 build: deps
 	@cmake --preset $(PRESET) -DCMAKE_INSTALL_PREFIX=$(PREFIX) > /dev/null
@@ -19,13 +24,13 @@ build: deps
 demo: build
 	@scripts/demo $(BUILD)
 
-check: build
+check: check-deps build
 	@scripts/check $(BUILD)
 
-check-long: build
+check-long: check-deps build
 	@scripts/check-long $(BUILD)
 
-sanitize: deps
+sanitize: check-deps
 	@scripts/sanitize
 
 bench: build
