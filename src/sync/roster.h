@@ -10,7 +10,8 @@
  *   Invariants  clients[s].epoch changes only when the client of slot s ends (server writes).
  *               threads[r].owner == 0  <=>  row r is free; otherwise it is the owning client's
  *               (slot << 32 | low 32 bits of its epoch).
- *               threads[r].epoch is bumped *before* owner becomes 0, so a stale pair never matches.
+ *               threads[r].epoch is bumped *before* owner becomes 0, so a stale pair never matches;
+ *               while that happens bit 63 of owner is set.
  *   Row 0 is never handed out: a lock word of 0 means free.
  *
  * Written by processes that may be killed at any instruction: claiming a row is one CAS. The server
@@ -31,8 +32,9 @@
 #define SHMEMI_ROSTER_MAGIC 0x31524d4853ull /* "SHMR1" */
 enum {
     SHMEMI_ROSTER_VERSION = 1,
-    SHMEMI_CLIENTS = 4096,       /* capacity; slot 0 is the server itself */
-    SHMEMI_THREADS = 16384,      /* capacity; row 0 unused */
+    SHMEMI_SYNC_OBJECTS_VERSION = 1, /* layouts of mutex, semaphore, event, barrier, bell */
+    SHMEMI_CLIENTS = 4096,           /* capacity; slot 0 is the server itself */
+    SHMEMI_THREADS = 16384,          /* capacity; row 0 unused */
     SHMEMI_CLIENT_NAME = 32
 };
 
@@ -53,9 +55,9 @@ typedef struct shmemi_roster_client {
 SHMEMI_PIN_SIZE(shmemi_roster_client_t, 64);
 
 typedef struct shmemi_roster_thread {
-    _Atomic uint64_t owner; /* 0 free, else slot << 32 | client epoch */
-    _Atomic uint32_t epoch; /* bumped when the row is freed; starts at 1, never 0 */
-    _Atomic uint32_t waits; /* what it waits for: shmemi_wait_kind_t, 0 nothing (for tools) */
+    _Atomic uint64_t owner;       /* 0 free, else slot << 32 | client epoch */
+    _Atomic uint32_t epoch;       /* bumped when the row is freed; starts at 1, never 0 */
+    _Atomic uint32_t waits;       /* what it waits for: shmemi_wait_kind_t, 0 nothing (for tools) */
     _Atomic uint64_t wait_object; /* address in the unified range, or 0 */
     uint64_t reserved[13];
     shmemi_stats_t stats; /* written by the owning thread only */
@@ -67,7 +69,7 @@ typedef struct shmemi_roster {
     uint32_t version;
     uint32_t client_capacity;
     uint32_t thread_capacity;
-    uint32_t layout; /* hash of the layouts compiled in, see shmemi_roster_layout() */
+    uint32_t layout;               /* hash of the layouts compiled in, see shmemi_roster_layout() */
     _Atomic uint32_t ready;        /* 1: initialized; stored last */
     _Atomic uint32_t fence_needed; /* number of live clients without membarrier */
     _Atomic uint32_t deaths;       /* bumped after every death; also a futex word */
@@ -83,7 +85,8 @@ SHMEMI_PIN(shmemi_roster_t, threads, 4096 + 64 * SHMEMI_CLIENTS);
 /* Hash over sizes and versions of everything shared; differing builds refuse each other. */
 uint32_t shmemi_roster_layout(void);
 
-/* Initialize zeroed memory of sizeof(shmemi_roster_t). thread_limit: rows usable at once. */
+/* Initialize zeroed memory of sizeof(shmemi_roster_t); client 0, the server, is there with epoch 1.
+ * thread_limit: rows usable at once. */
 void shmemi_roster_init(shmemi_roster_t *roster, uint32_t thread_limit);
 
 /* Is this memory a roster that this build understands? VERSION with both sides named. */
@@ -103,27 +106,40 @@ bool shmemi_roster_client_alive(const shmemi_roster_t *roster, uint32_t slot, ui
 static inline bool shmemi_roster_thread_alive(const shmemi_roster_t *roster, uint32_t row,
                                               uint32_t epoch)
 {
-    /* SYNC roster-epoch: acquire, pairs with release in thread_free() */
-    return row && row < SHMEMI_THREADS &&
-           atomic_load_explicit(&roster->threads[row].epoch, memory_order_acquire) == epoch;
+    if (!row || !epoch || row >= SHMEMI_THREADS ||
+        row >= atomic_load_explicit(&roster->thread_limit, memory_order_relaxed))
+        return false;
+    /* SYNC roster-epoch: acquire, pairs with release in row_finish_free() */
+    return atomic_load_explicit(&roster->threads[row].epoch, memory_order_acquire) == epoch;
+}
+
+/* Number of deaths so far. Everything that a dead client held is recognizable as such by who sees
+ * its death counted here. */
+static inline uint32_t shmemi_roster_deaths(const shmemi_roster_t *roster)
+{
+    /* SYNC roster-deaths: acquire, pairs with release in shmemi_roster_client_remove() */
+    return atomic_load_explicit(&roster->deaths, memory_order_acquire);
 }
 
 /*
  * An actor: a client as the calling code sees it. One per context. It finds the calling thread's
  * row (claimed at the thread's first use, given back when the thread ends or the actor is closed).
+ * The client must be in the roster (shmemi_roster_client_add(), or slot 0, epoch 1: the server).
  */
 typedef struct shmemi_actor {
     shmemi_roster_t *roster;
-    uint32_t slot, epoch;      /* of the client */
-    uint32_t fork_generation;  /* of the process that made it; a forked child is refused */
-    uint64_t id;               /* unique in the process, never reused: key of the thread cache */
-    int64_t spin_ns;           /* polling before sleeping */
-    bool crowded;              /* more busy threads than processors: poll less, yield first */
+    uint32_t slot, epoch;     /* of the client */
+    uint32_t fork_generation; /* of the process that made it; a forked child is refused */
+    uint64_t id;              /* unique in the process, never reused: key of the thread cache;
+                                 0: closed */
+    int64_t spin_ns;          /* polling before sleeping */
+    bool crowded;             /* more busy threads than processors: poll less, yield first */
 } shmemi_actor_t;
 
 void shmemi_actor_init(shmemi_actor_t *actor, shmemi_roster_t *roster, uint32_t slot,
                        uint32_t epoch, int64_t spin_ns);
-/* Gives back all rows of this actor. No thread may be inside a call with it. */
+/* Gives back all rows of this actor. No thread may be inside a call with it. Twice is harmless, and
+ * so are threads that used it and end later. In a forked child the parent's rows stay. */
 void shmemi_actor_fini(shmemi_actor_t *actor);
 
 /* The calling thread's identity for an actor. */
@@ -133,11 +149,16 @@ typedef struct shmemi_self {
     shmemi_roster_thread_t *thread; /* == &roster->threads[row] */
 } shmemi_self_t;
 
-/* One-entry cache of the calling thread: the last actor it used. Reset in a forked child. */
+/* One-entry cache of the calling thread: the last actor it used. Reset in a forked child. No actor
+ * has the number of the empty cache. */
+#define SHMEMI_SELF_EMPTY                                                                          \
+    {                                                                                              \
+        UINT64_MAX, 0, 0, NULL                                                                     \
+    }
 extern _Thread_local shmemi_self_t shmemi_self_cache;
 
 /* Slow path: look up or claim. Returns NULL on error with the detail set: LIMIT (no row free),
- * STATE (forked child using its parent's context). */
+ * STATE (forked child using its parent's context; closed; unknown to the server), NOMEM. */
 const shmemi_self_t *shmemi_self_lookup(const shmemi_actor_t *actor);
 
 static inline const shmemi_self_t *shmemi_self(const shmemi_actor_t *actor)
@@ -147,14 +168,31 @@ static inline const shmemi_self_t *shmemi_self(const shmemi_actor_t *actor)
     return shmemi_self_lookup(actor);
 }
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer) && !defined(__SANITIZE_THREAD__)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+
+/* A full fence. ThreadSanitizer does not know stand-alone fences: there, an atomic operation. */
+static inline void shmemi_full_fence(void)
+{
+#ifdef __SANITIZE_THREAD__
+    _Atomic int word = 0;
+    atomic_fetch_add_explicit(&word, 1, memory_order_seq_cst);
+#else
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 /* Between a store that peers wait for and the load of the flag that says somebody sleeps: a
  * compiler barrier, or a full fence while some client lacks membarrier (see os/barrier.h). */
 static inline void shmemi_light_barrier(const shmemi_roster_t *roster)
 {
-    /* SYNC fence-needed: relaxed; a client that lacks membarrier is admitted only after the server
-     * set this flag and ran a heavy barrier itself */
+    /* SYNC fence-needed: relaxed; pairs with the server's heavy barrier: a client that lacks
+     * membarrier is admitted only after the server set this flag and ran one */
     if (__builtin_expect(atomic_load_explicit(&roster->fence_needed, memory_order_relaxed), 0))
-        atomic_thread_fence(memory_order_seq_cst);
+        shmemi_full_fence();
     else
         atomic_signal_fence(memory_order_seq_cst);
 }

@@ -62,6 +62,14 @@ typedef struct shmemi_wait {
 shmem_status_t shmemi_wait_until(const shmemi_actor_t *actor, shmemi_bell_t *bell,
                                  const shmemi_wait_t *wait, shmemi_deadline_t deadline);
 
+/* The first part alone: poll for the actor's spin time, offering the processor to others now and
+ * then. True: ready. */
+bool shmemi_wait_poll(const shmemi_actor_t *actor, bool (*ready)(void *), void *arg,
+                      shmemi_deadline_t deadline);
+
+/* Tell tools what the calling thread waits for; SHMEMI_WAIT_NOTHING when it no longer does. */
+void shmemi_wait_show(const shmemi_self_t *self, shmemi_wait_kind_t kind, const void *object);
+
 /* One polite pause inside a polling loop. */
 static inline void shmemi_cpu_relax(void)
 {

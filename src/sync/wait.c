@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waiting in three steps: poll, give the processor to others, sleep.
+ *
+ *   sleeper: s = sequence; sleepers = 1; heavy barrier; ready()? no: futex_wait(sequence, s)
+ *   ringer:  store what is waited for; light barrier; sleepers? -> sleepers = 0; sequence++; wake
+ *
+ * Either the ringer sees the flag or the sleeper sees the store. A sleeper that announces itself
+ * between the ringer's clearing and its bump holds an old s, and so does not sleep. A ringer killed
+ * in between costs the sleepers one slice.
+ */
+#include "sync/wait.h"
+
+#include <limits.h>
+#include <sched.h>
+
+#include "base/fault.h"
+#include "base/status.h"
+#include "os/barrier.h"
+#include "os/futex.h"
+
+enum {
+    POLLS_PER_CLOCK = 32,  /* a look at the clock costs as much as a few polls */
+    YIELD_EVERY_NS = 4000, /* between two offers of the processor to others */
+    CROWDED_POLLS = 16     /* before the first offer when there are more threads than processors */
+};
+
+void shmemi_bell_ring_slow(shmemi_bell_t *bell, shmemi_stats_t *stats)
+{
+    /* SYNC bell-flag: acquire-release, pairs with the store in announce(): cleared before the bump,
+     * never after it */
+    atomic_exchange_explicit(&bell->sleepers, 0, memory_order_acq_rel);
+    SHMEMI_KILL_POINT("sync.bell.ring.cleared");
+    /* SYNC bell-sequence: release, pairs with acquire in announce() */
+    atomic_fetch_add_explicit(&bell->sequence, 1, memory_order_acq_rel);
+    SHMEMI_KILL_POINT("sync.bell.ring.bumped");
+    shmemi_futex_wake(&bell->sequence, INT_MAX);
+    if (stats)
+        shmemi_stats_add(stats, SHMEMI_STAT_wakes, 1);
+}
+
+/* Tell ringers that somebody is about to sleep. Returns the sequence to sleep on. */
+static uint32_t announce(shmemi_bell_t *bell)
+{
+    /* SYNC bell-sequence: acquire, pairs with release in shmemi_bell_ring_slow() */
+    uint32_t sequence = atomic_load_explicit(&bell->sequence, memory_order_acquire);
+    /* SYNC bell-flag: release, pairs with acquire in shmemi_bell_ring_slow() */
+    atomic_store_explicit(&bell->sleepers, 1, memory_order_release);
+    /* SYNC bell-sleepers: heavy barrier, pairs with the light barrier in shmemi_bell_ring() */
+    shmemi_heavy_barrier();
+    return sequence;
+}
+
+bool shmemi_wait_poll(const shmemi_actor_t *actor, bool (*ready)(void *), void *arg,
+                      shmemi_deadline_t deadline)
+{
+    if (actor->spin_ns > 0 || actor->crowded)
+        for (int i = actor->crowded ? CROWDED_POLLS : POLLS_PER_CLOCK; i; i--) {
+            shmemi_cpu_relax();
+            if (ready(arg))
+                return true;
+        }
+    int64_t now = shmemi_clock_now(), end = now + actor->spin_ns;
+    int64_t yield_at = actor->crowded ? now : now + YIELD_EVERY_NS;
+    if (end > deadline)
+        end = deadline;
+    while (now < end) {
+        if (now >= yield_at) {
+            sched_yield();
+            yield_at = actor->crowded ? 0 : now + YIELD_EVERY_NS;
+        }
+        for (int i = actor->crowded ? 1 : POLLS_PER_CLOCK; i; i--) {
+            if (ready(arg))
+                return true;
+            shmemi_cpu_relax();
+        }
+        now = shmemi_clock_now();
+    }
+    return false;
+}
+
+void shmemi_wait_show(const shmemi_self_t *self, shmemi_wait_kind_t kind, const void *object)
+{
+    atomic_store_explicit(&self->thread->wait_object, (uint64_t)(uintptr_t)object,
+                          memory_order_relaxed);
+    atomic_store_explicit(&self->thread->waits, kind, memory_order_relaxed);
+}
+
+static shmem_status_t timed_out(const shmemi_wait_t *wait)
+{
+    static const char *const names[] = {"nothing",  "a mutex",   "a semaphore",
+                                        "an event", "a barrier", "a change of memory"};
+    unsigned kind = wait->kind < SHMEMI_COUNT(names) ? wait->kind : 0;
+    return shmemi_quiet(SHMEM_ERR_TIMEOUT, "sync", "waiting for %s: not within the time given",
+                        names[kind]);
+}
+
+/* The deadline passed before there was a reason to sleep. */
+static shmem_status_t last_try(const shmemi_wait_t *wait)
+{
+    shmem_status_t status = wait->alive ? wait->alive(wait->arg) : SHMEM_OK;
+    if (wait->ready(wait->arg))
+        return SHMEM_OK;
+    return status ? status : timed_out(wait);
+}
+
+static shmem_status_t sleep_until(const shmemi_self_t *self, shmemi_bell_t *bell,
+                                  const shmemi_wait_t *wait, shmemi_deadline_t deadline)
+{
+    int64_t ask_at = 0; /* when to ask whether it can still come */
+    for (;;) {
+        uint32_t sequence = announce(bell);
+        SHMEMI_KILL_POINT("sync.wait.announced");
+        if (wait->ready(wait->arg))
+            return SHMEM_OK;
+        int64_t now = shmemi_clock_now();
+        if (wait->alive && now >= ask_at) {
+            ask_at = now + SHMEMI_SLICE_NS;
+            shmem_status_t status = wait->alive(wait->arg);
+            if (status)
+                return wait->ready(wait->arg) ? SHMEM_OK : status;
+        }
+        if (now >= deadline)
+            return timed_out(wait);
+        int64_t slice = now + SHMEMI_SLICE_NS;
+        shmemi_stats_add(&self->thread->stats, SHMEMI_STAT_sleeps, 1);
+        shmemi_futex_wait(&bell->sequence, sequence, slice < deadline ? slice : deadline);
+        SHMEMI_KILL_POINT("sync.wait.woken");
+        if (wait->ready(wait->arg))
+            return SHMEM_OK;
+    }
+}
+
+shmem_status_t shmemi_wait_until(const shmemi_actor_t *actor, shmemi_bell_t *bell,
+                                 const shmemi_wait_t *wait, shmemi_deadline_t deadline)
+{
+    if (wait->ready(wait->arg) || shmemi_wait_poll(actor, wait->ready, wait->arg, deadline))
+        return SHMEM_OK;
+    const shmemi_self_t *self = shmemi_self(actor);
+    if (!self)
+        return shmem_error_detail()->status;
+    if (shmemi_deadline_passed(deadline))
+        return last_try(wait);
+    shmemi_wait_show(self, wait->kind, wait->object);
+    shmem_status_t status = sleep_until(self, bell, wait, deadline);
+    shmemi_wait_show(self, SHMEMI_WAIT_NOTHING, NULL);
+    return status;
+}
