@@ -36,6 +36,10 @@ shmem_status_t shmemi_segment_create(const shmemi_segment_params_t *params, int 
  * Placement follows the calling thread's policy or the mapping's (bind first). */
 shmem_status_t shmemi_segment_reserve(int fd, uint64_t offset, uint64_t bytes);
 
+/* The same with 2 MiB pages for every aligned 2 MiB of the range as `huge` says (SHMEMI_HUGE_*);
+ * about as fast. UNSUPPORTED: required, and the kernel gave small ones (which stay reserved). */
+shmem_status_t shmemi_segment_reserve_huge(int fd, uint64_t offset, uint64_t bytes, int huge);
+
 /* Give pages of [offset, offset + bytes) back to the system (hole punch). Touching them later
  * without reserving first may raise SIGBUS: reserve again before reuse. */
 shmem_status_t shmemi_segment_release(int fd, uint64_t offset, uint64_t bytes);

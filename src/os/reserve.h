@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Filling segments with pages of the size wanted (see os/segment.h for the plain case). */
+#ifndef SHMEMI_OS_RESERVE_H
+#define SHMEMI_OS_RESERVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shmem/status.h"
+
+#define SHMEMI_HUGE_PAGE 0x200000ull
+
+/* Bytes of 2 MiB hugetlb pages that nobody has claimed. */
+uint64_t shmemi_reserve_hugetlb_free(void);
+
+/* Does this kernel give 2 MiB pages to a plain memfd? Asked by trying with one page. */
+bool shmemi_reserve_huge_possible(void);
+
+#endif
