@@ -39,8 +39,9 @@
 
 enum { THREADS_MAX = 64 };
 
-#define PIECE_BYTES  (64ull << 20) /* of one system call */
+#define PIECE_BYTES  (16ull << 20) /* of one system call */
 #define THREAD_BYTES (32ull << 20) /* less is not worth a thread */
+#define QUICK_NS     200000        /* a piece done in this time needs no help */
 
 typedef struct part {
     char *address;
