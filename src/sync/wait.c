@@ -8,6 +8,11 @@
  * Either the ringer sees the flag or the sleeper sees the store. A sleeper that announces itself
  * between the ringer's clearing and its bump holds an old s, and so does not sleep. A ringer killed
  * in between costs the sleepers one slice.
+ *
+ * Where a ring wakes only one, the flag is down while others sleep. Whoever was woken owes them a
+ * raised flag: it is raised again before the next sleep, when the wait ends well (with a look at
+ * whether there is more to be had, `more`), and when it ends badly. A debtor killed in between
+ * costs the others one slice.
  */
 #include "sync/wait.h"
 
@@ -22,10 +27,10 @@
 enum {
     POLLS_PER_CLOCK = 32,  /* a look at the clock costs as much as a few polls */
     YIELD_EVERY_NS = 4000, /* between two offers of the processor to others */
-    CROWDED_POLLS = 16     /* before the first offer when there are more threads than processors */
+    CROWDED_POLLS = 16     /* before the first offer when threads outnumber processors */
 };
 
-void shmemi_bell_ring_slow(shmemi_bell_t *bell, shmemi_stats_t *stats)
+void shmemi_bell_wake(shmemi_bell_t *bell, int count, shmemi_stats_t *stats)
 {
     /* SYNC bell-flag: acquire-release, pairs with the store in announce(): cleared before the bump,
      * never after it */
@@ -34,17 +39,22 @@ void shmemi_bell_ring_slow(shmemi_bell_t *bell, shmemi_stats_t *stats)
     /* SYNC bell-sequence: release, pairs with acquire in announce() */
     atomic_fetch_add_explicit(&bell->sequence, 1, memory_order_acq_rel);
     SHMEMI_KILL_POINT("sync.bell.ring.bumped");
-    shmemi_futex_wake(&bell->sequence, INT_MAX);
+    shmemi_futex_wake(&bell->sequence, count);
     if (stats)
         shmemi_stats_add(stats, SHMEMI_STAT_wakes, 1);
+}
+
+void shmemi_bell_ring_slow(shmemi_bell_t *bell, shmemi_stats_t *stats)
+{
+    shmemi_bell_wake(bell, INT_MAX, stats);
 }
 
 /* Tell ringers that somebody is about to sleep. Returns the sequence to sleep on. */
 static uint32_t announce(shmemi_bell_t *bell)
 {
-    /* SYNC bell-sequence: acquire, pairs with release in shmemi_bell_ring_slow() */
+    /* SYNC bell-sequence: acquire, pairs with release in shmemi_bell_wake() */
     uint32_t sequence = atomic_load_explicit(&bell->sequence, memory_order_acquire);
-    /* SYNC bell-flag: release, pairs with acquire in shmemi_bell_ring_slow() */
+    /* SYNC bell-flag: release, pairs with acquire in shmemi_bell_wake() */
     atomic_store_explicit(&bell->sleepers, 1, memory_order_release);
     /* SYNC bell-sleepers: heavy barrier, pairs with the light barrier in shmemi_bell_ring() */
     shmemi_heavy_barrier();
@@ -54,12 +64,11 @@ static uint32_t announce(shmemi_bell_t *bell)
 bool shmemi_wait_poll(const shmemi_actor_t *actor, bool (*ready)(void *), void *arg,
                       shmemi_deadline_t deadline)
 {
-    if (actor->spin_ns > 0 || actor->crowded)
-        for (int i = actor->crowded ? CROWDED_POLLS : POLLS_PER_CLOCK; i; i--) {
-            shmemi_cpu_relax();
-            if (ready(arg))
-                return true;
-        }
+    for (int i = actor->crowded ? CROWDED_POLLS : POLLS_PER_CLOCK; i && actor->spin_ns; i--) {
+        shmemi_cpu_relax();
+        if (ready(arg))
+            return true;
+    }
     int64_t now = shmemi_clock_now(), end = now + actor->spin_ns;
     int64_t yield_at = actor->crowded ? now : now + YIELD_EVERY_NS;
     if (end > deadline)
@@ -104,31 +113,66 @@ static shmem_status_t last_try(const shmemi_wait_t *wait)
     return status ? status : timed_out(wait);
 }
 
+/* One slice in the kernel. */
+static void doze(const shmemi_self_t *self, shmemi_bell_t *bell, uint32_t sequence, int64_t now,
+                 shmemi_deadline_t deadline)
+{
+    int64_t slice = now + SHMEMI_SLICE_NS;
+    shmemi_stats_add(&self->thread->stats, SHMEMI_STAT_sleeps, 1);
+    shmemi_futex_wait(&bell->sequence, sequence, slice < deadline ? slice : deadline);
+    SHMEMI_KILL_POINT("sync.wait.woken");
+}
+
+/* Where a ring wakes one: the flag for the others, and a wake if there is more to be had now. */
+static void pass_on(const shmemi_self_t *self, shmemi_bell_t *bell, const shmemi_wait_t *wait)
+{
+    if (!wait->more)
+        return;
+    announce(bell);
+    SHMEMI_KILL_POINT("sync.wait.pass_on");
+    if (wait->more(wait->arg))
+        shmemi_bell_wake(bell, 1, &self->thread->stats);
+}
+
 static shmem_status_t sleep_until(const shmemi_self_t *self, shmemi_bell_t *bell,
                                   const shmemi_wait_t *wait, shmemi_deadline_t deadline)
 {
     int64_t ask_at = 0; /* when to ask whether it can still come */
-    for (;;) {
+    for (bool slept = false;; slept = true) {
         uint32_t sequence = announce(bell);
         SHMEMI_KILL_POINT("sync.wait.announced");
-        if (wait->ready(wait->arg))
-            return SHMEM_OK;
         int64_t now = shmemi_clock_now();
+        shmem_status_t status = SHMEM_OK;
         if (wait->alive && now >= ask_at) {
             ask_at = now + SHMEMI_SLICE_NS;
-            shmem_status_t status = wait->alive(wait->arg);
-            if (status)
-                return wait->ready(wait->arg) ? SHMEM_OK : status;
+            status = wait->alive(wait->arg);
         }
+        if (wait->ready(wait->arg)) {
+            if (slept)
+                pass_on(self, bell, wait);
+            return SHMEM_OK;
+        }
+        if (status)
+            return status;
         if (now >= deadline)
             return timed_out(wait);
-        int64_t slice = now + SHMEMI_SLICE_NS;
-        shmemi_stats_add(&self->thread->stats, SHMEMI_STAT_sleeps, 1);
-        shmemi_futex_wait(&bell->sequence, sequence, slice < deadline ? slice : deadline);
-        SHMEMI_KILL_POINT("sync.wait.woken");
-        if (wait->ready(wait->arg))
+        doze(self, bell, sequence, now, deadline);
+        if (wait->ready(wait->arg)) {
+            pass_on(self, bell, wait);
             return SHMEM_OK;
+        }
     }
+}
+
+shmem_status_t shmemi_wait_sleep(const shmemi_self_t *self, shmemi_bell_t *bell,
+                                 const shmemi_wait_t *wait, shmemi_deadline_t deadline)
+{
+    if (shmemi_deadline_passed(deadline))
+        return last_try(wait);
+    shmemi_wait_show(self, wait->kind, wait->object);
+    shmem_status_t status = sleep_until(self, bell, wait, deadline);
+    shmemi_wait_show(self, SHMEMI_WAIT_NOTHING, NULL);
+    return status;
 }
 
 shmem_status_t shmemi_wait_until(const shmemi_actor_t *actor, shmemi_bell_t *bell,
@@ -139,10 +183,5 @@ shmem_status_t shmemi_wait_until(const shmemi_actor_t *actor, shmemi_bell_t *bel
     const shmemi_self_t *self = shmemi_self(actor);
     if (!self)
         return shmem_error_detail()->status;
-    if (shmemi_deadline_passed(deadline))
-        return last_try(wait);
-    shmemi_wait_show(self, wait->kind, wait->object);
-    shmem_status_t status = sleep_until(self, bell, wait, deadline);
-    shmemi_wait_show(self, SHMEMI_WAIT_NOTHING, NULL);
-    return status;
+    return shmemi_wait_sleep(self, bell, wait, deadline);
 }

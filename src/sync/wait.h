@@ -40,9 +40,24 @@ static inline void shmemi_bell_ring(const shmemi_roster_t *roster, shmemi_bell_t
 {
     shmemi_light_barrier(roster);
     /* SYNC bell-sleepers: relaxed after the light barrier, pairs with the heavy barrier in
-     * shmemi_wait_until() */
+     * announce() */
     if (__builtin_expect(atomic_load_explicit(&bell->sleepers, memory_order_relaxed), 0))
         shmemi_bell_ring_slow(bell, stats);
+}
+
+/* Clear the flag, bump, wake up to `count` sleepers, whether or not the flag is up. */
+void shmemi_bell_wake(shmemi_bell_t *bell, int count, shmemi_stats_t *stats);
+
+/* Like ring, but wakes one sleeper, who passes it on (see `more`): for objects of which one waiter
+ * can take something. */
+static inline void shmemi_bell_ring_one(const shmemi_roster_t *roster, shmemi_bell_t *bell,
+                                        shmemi_stats_t *stats)
+{
+    shmemi_light_barrier(roster);
+    /* SYNC bell-sleepers: relaxed after the light barrier, pairs with the heavy barrier in
+     * announce() */
+    if (__builtin_expect(atomic_load_explicit(&bell->sleepers, memory_order_relaxed), 0))
+        shmemi_bell_wake(bell, 1, stats);
 }
 
 /* What is waited for. `ready` loads with acquire and returns whether the wait is over; `alive` (may
@@ -54,12 +69,19 @@ typedef struct shmemi_wait {
     void *arg;
     shmemi_wait_kind_t kind;
     const void *object; /* shown by tools */
+    /* For bells that are rung by shmemi_bell_ring_one() only, else NULL: after a wait that slept
+     * ended well, is there more that another sleeper could take? */
+    bool (*more)(void *arg);
 } shmemi_wait_t;
 
 /* Wait until ready(), a dead peer, or the deadline (SHMEM_ERR_TIMEOUT, quiet). ready() is tried at
- * least once even when the deadline has passed, and once more after alive() failed: what came
- * before the death counts. */
+ * least once even when the deadline has passed, and always after alive(): what came before the
+ * death counts. */
 shmem_status_t shmemi_wait_until(const shmemi_actor_t *actor, shmemi_bell_t *bell,
+                                 const shmemi_wait_t *wait, shmemi_deadline_t deadline);
+
+/* The last part alone: sleep at once. */
+shmem_status_t shmemi_wait_sleep(const shmemi_self_t *self, shmemi_bell_t *bell,
                                  const shmemi_wait_t *wait, shmemi_deadline_t deadline);
 
 /* The first part alone: poll for the actor's spin time, offering the processor to others now and
