@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Building a topology with hwloc: of this machine, of a synthetic one, of a recorded one.
+ *
+ * hwloc leaves out what the caller's cpuset forbids; numbers follow the order of the system's
+ * numbers. Every processor counts for one node: of those that it is local to, the one with the
+ * fewest processors, then the lowest number; a node for which none counts is memory only.
+ *
+ *   Invariants  nodes >= 1; processors >= 1; sum of nodes[].processors <= processors of the
+ * machine; distances are positive, and a node's own is the smallest of its row.
+ */
+#include <errno.h>
+#include <hwloc.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "topo/internal.h"
+
+#define LAYER "topo"
+
+enum { DISTANCE_REMOTE = 20 }; /* what firmware says of the next socket, where it says nothing */
+
+/* hwloc's nodes, sorted by the system's number. */
+typedef struct scan {
+    hwloc_topology_t machine;
+    hwloc_obj_t nodes[SHMEMI_TOPO_NODES_MAX];
+    int count;
+} scan_t;
+
+static int by_os_index(const void *a, const void *b)
+{
+    const hwloc_obj_t x = *(const hwloc_obj_t *)a, y = *(const hwloc_obj_t *)b;
+    return x->os_index < y->os_index ? -1 : x->os_index > y->os_index;
+}
+
+static void scan_nodes(scan_t *scan)
+{
+    hwloc_obj_t node = NULL;
+    scan->count = 0;
+    while (scan->count < SHMEMI_TOPO_NODES_MAX &&
+           (node = hwloc_get_next_obj_by_type(scan->machine, HWLOC_OBJ_NUMANODE, node)) != NULL)
+        if (node->os_index < SHMEMI_TOPO_NODES_MAX)
+            scan->nodes[scan->count++] = node;
+    qsort(scan->nodes, (size_t)scan->count, sizeof scan->nodes[0], by_os_index);
+}
+
+/* ---- processors ---- */
+
+/* Index of the node that processor `p` counts for, or -1. */
+static int home_of(const scan_t *scan, unsigned p)
+{
+    int best = -1, best_weight = 0;
+    for (int i = 0; i < scan->count; i++) {
+        hwloc_const_bitmap_t near = scan->nodes[i]->cpuset;
+        if (!near || !hwloc_bitmap_isset(near, p))
+            continue;
+        int weight = hwloc_bitmap_weight(near);
+        if (best < 0 || weight < best_weight) {
+            best = i;
+            best_weight = weight;
+        }
+    }
+    return best;
+}
+
+/* The processors of the machine that the caller may use; all where that cannot be known. */
+static hwloc_bitmap_t usable(const scan_t *scan, bool is_this_machine)
+{
+    hwloc_const_bitmap_t all = hwloc_topology_get_allowed_cpuset(scan->machine);
+    hwloc_bitmap_t set = hwloc_bitmap_dup(all);
+    hwloc_bitmap_t own = hwloc_bitmap_alloc();
+    if (set && own && is_this_machine &&
+        hwloc_get_cpubind(scan->machine, own, HWLOC_CPUBIND_THREAD) == 0)
+        hwloc_bitmap_and(set, set, own);
+    hwloc_bitmap_free(own);
+    return set;
+}
+
+static shmem_status_t count_processors(const scan_t *scan, shmem_topology_t topology)
+{
+    hwloc_bitmap_t set = usable(scan, topology->is_this_machine);
+    if (!set)
+        return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "no memory for a set of processors");
+    int total = 0;
+    for (int p = hwloc_bitmap_first(set); p >= 0; p = hwloc_bitmap_next(set, p)) {
+        int home = home_of(scan, (unsigned)p);
+        if (home >= 0)
+            topology->nodes[home].processors++;
+        total++;
+    }
+    hwloc_bitmap_free(set);
+    topology->processors = total > 0 ? total : 1;
+    return SHMEM_OK;
+}
+
+/* ---- memory ---- */
+
+/* MemFree of a node of this machine; 0 when the system does not say. */
+static uint64_t free_of(int os_index)
+{
+    char path[80], line[128];
+    unsigned long long kib;
+    uint64_t bytes = 0;
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", os_index);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "Node %*d MemFree: %llu kB", &kib) == 1)
+            bytes = kib * 1024;
+    if (f)
+        fclose(f);
+    return bytes;
+}
+
+static uint64_t pages_times(int name)
+{
+    long pages = sysconf(name), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
+static void fill_memory(const scan_t *scan, shmem_topology_t topology)
+{
+    for (int i = 0; i < scan->count; i++) {
+        shmem_topology_node_t *node = &topology->nodes[i];
+        node->os_index = (int)scan->nodes[i]->os_index;
+        node->total_bytes = scan->nodes[i]->attr->numanode.local_memory;
+        node->free_bytes = node->total_bytes;
+        if (!topology->is_this_machine)
+            continue;
+        if (scan->count == 1) { /* a balloon or hot-plug may leave the node's own numbers behind */
+            node->total_bytes = pages_times(_SC_PHYS_PAGES);
+            node->free_bytes = pages_times(_SC_AVPHYS_PAGES);
+        } else {
+            node->free_bytes = free_of(node->os_index);
+        }
+        if (node->free_bytes > node->total_bytes)
+            node->free_bytes = node->total_bytes;
+    }
+}
+
+/* ---- distances ---- */
+
+static void default_distances(shmem_topology_t topology)
+{
+    int n = topology->count;
+    for (int i = 0; i < n * n; i++)
+        topology->distance[i] = i % (n + 1) ? DISTANCE_REMOTE : SHMEMI_TOPO_LOCAL_DISTANCE;
+}
+
+/* Copies the table into our order of nodes; false when it lacks a node. */
+static bool copy_distances(const struct hwloc_distances_s *table, shmem_topology_t topology)
+{
+    int n = topology->count, seen = 0;
+    for (unsigned i = 0; i < table->nbobjs; i++)
+        for (unsigned j = 0; j < table->nbobjs; j++) {
+            if (!table->objs[i] || !table->objs[j])
+                continue;
+            int from = shmemi_topo_index_of(topology, (int)table->objs[i]->os_index);
+            int to = shmemi_topo_index_of(topology, (int)table->objs[j]->os_index);
+            if (from < 0 || to < 0)
+                continue;
+            topology->distance[from * n + to] = (double)table->values[i * table->nbobjs + j];
+            seen++;
+        }
+    return seen == n * n;
+}
+
+/* Scale to local = 10 and check what a table of distances must satisfy. */
+static bool sane_distances(shmem_topology_t topology)
+{
+    int n = topology->count;
+    double local = topology->distance[0];
+    for (int i = 0; i < n; i++)
+        if (topology->distance[i * n + i] < local)
+            local = topology->distance[i * n + i];
+    if (local <= 0)
+        return false;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            if (topology->distance[i * n + j] < topology->distance[i * n + i])
+                return false;
+    for (int i = 0; i < n * n; i++)
+        topology->distance[i] *= SHMEMI_TOPO_LOCAL_DISTANCE / local;
+    return true;
+}
+
+static void fill_distances(const scan_t *scan, shmem_topology_t topology)
+{
+    struct hwloc_distances_s *table = NULL;
+    unsigned found = 1;
+    default_distances(topology);
+    if (topology->count == 1)
+        return;
+    if (hwloc_distances_get_by_type(scan->machine, HWLOC_OBJ_NUMANODE, &found, &table,
+                                    HWLOC_DISTANCES_KIND_MEANS_LATENCY, 0) ||
+        found == 0 || !table)
+        return;
+    if (!copy_distances(table, topology) || !sane_distances(topology)) {
+        default_distances(topology);
+        shmemi_log(SHMEM_LOG_WARN, LAYER,
+                   "the firmware's table of distances makes no sense: every "
+                   "other node counts as twice as far as the own one");
+    }
+    hwloc_distances_release(scan->machine, table);
+}
+
+static void fill_caches(const scan_t *scan, shmem_topology_t topology)
+{
+    for (int level = 1; level <= 3; level++) {
+        int depth =
+            hwloc_get_cache_type_depth(scan->machine, (unsigned)level, HWLOC_OBJ_CACHE_DATA);
+        if (depth < 0)
+            depth =
+                hwloc_get_cache_type_depth(scan->machine, (unsigned)level, HWLOC_OBJ_CACHE_UNIFIED);
+        hwloc_obj_t cache = depth < 0 ? NULL : hwloc_get_obj_by_depth(scan->machine, depth, 0);
+        if (cache)
+            topology->cache[level] = cache->attr->cache.size;
+    }
+}
+
+/* ---- building ---- */
+
+static shmem_topology_t allocate(int count)
+{
+    size_t n = (size_t)count;
+    shmem_topology_t t = calloc(1, sizeof *t);
+    if (!t)
+        return NULL;
+    t->count = count;
+    t->nodes = calloc(n, sizeof *t->nodes);
+    t->distance = calloc(n * n, sizeof *t->distance);
+    if (!t->nodes || !t->distance) {
+        shmem_topology_destroy(t);
+        return NULL;
+    }
+    return t;
+}
+
+static shmem_status_t build(hwloc_topology_t machine, bool is_this_machine, shmem_topology_t *out)
+{
+    scan_t scan = {.machine = machine};
+    scan_nodes(&scan);
+    shmem_topology_t t = SHMEMI_FAULT("topo.build") ? NULL : allocate(scan.count ? scan.count : 1);
+    if (!t)
+        return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "no memory for a topology of %d nodes",
+                           scan.count);
+    t->is_this_machine = is_this_machine;
+    fill_memory(&scan, t);
+    shmem_status_t status = count_processors(&scan, t);
+    if (status) {
+        shmem_topology_destroy(t);
+        return status;
+    }
+    if (scan.count == 0) /* cannot happen with hwloc 2, which always has one */
+        t->nodes[0] = (shmem_topology_node_t){0, t->processors, pages_times(_SC_PHYS_PAGES),
+                                              pages_times(_SC_AVPHYS_PAGES)};
+    fill_distances(&scan, t);
+    fill_caches(&scan, t);
+    *out = t;
+    return SHMEM_OK;
+}
+
+/* hwloc's default view: without the levels that give no structure, and without devices. Filtering
+ * more would widen the processors that nodes are local to. */
+static shmem_status_t prepare(hwloc_topology_t *machine)
+{
+    if (hwloc_topology_init(machine))
+        return shmemi_fail_errno(LAYER, "cannot initialize hwloc");
+    return SHMEM_OK;
+}
+
+static shmem_status_t load(hwloc_topology_t machine, bool is_this_machine, const char *what,
+                           shmem_topology_t *out)
+{
+    shmem_status_t status;
+    if (hwloc_topology_load(machine))
+        status = shmemi_fail_errno(LAYER, "cannot load the topology of %s", what);
+    else
+        status = build(machine, is_this_machine, out);
+    hwloc_topology_destroy(machine);
+    return status;
+}
+
+shmem_status_t shmem_topology_create(shmem_topology_t *topology)
+{
+    hwloc_topology_t machine;
+    if (!topology)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           "shmem_topology_create got NULL for its result");
+    shmem_status_t status = prepare(&machine);
+    return status ? status : load(machine, true, "this machine", topology);
+}
+
+shmem_status_t shmemi_topo_create_synthetic(const char *description, shmem_topology_t *topology)
+{
+    hwloc_topology_t machine;
+    shmem_status_t status = prepare(&machine);
+    if (status)
+        return status;
+    if (hwloc_topology_set_synthetic(machine, description)) {
+        hwloc_topology_destroy(machine);
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           "hwloc does not understand the synthetic "
+                           "machine '%s'",
+                           description);
+    }
+    return load(machine, false, description, topology);
+}
+
+shmem_status_t shmemi_topo_create_xml(const char *path, shmem_topology_t *topology)
+{
+    hwloc_topology_t machine;
+    if (access(path, R_OK))
+        return shmemi_fail(SHMEM_ERR_NOT_FOUND, LAYER, "cannot read the recorded machine %s: %s",
+                           path, strerrordesc_np(errno));
+    shmem_status_t status = prepare(&machine);
+    if (status)
+        return status;
+    if (hwloc_topology_set_xml(machine, path)) {
+        hwloc_topology_destroy(machine);
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "%s is no machine recorded by hwloc", path);
+    }
+    return load(machine, false, path, topology);
+}
