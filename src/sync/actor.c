@@ -212,7 +212,7 @@ const shmemi_self_t *shmemi_self_lookup(const shmemi_actor_t *actor)
     pthread_mutex_unlock(&lock);
     if (!claim && claim_add(actor, &claim))
         return NULL;
-    shmemi_self_cache =
-        (shmemi_self_t){actor->id, claim->row, claim->epoch, &actor->roster->threads[claim->row]};
+    shmemi_self_cache = (shmemi_self_t){actor->id, claim->row, claim->epoch,
+                                        &actor->roster->threads[claim->row], NULL};
     return &shmemi_self_cache;
 }

@@ -61,7 +61,7 @@ static bool word_possible(uint64_t word)
 
 static inline bool word_change(shmemi_mutex_t *mutex, uint64_t *from, uint64_t to)
 {
-    /* SYNC mutex-word: acquire, pairs with release in shmemi_mutex_unlock() */
+    /* SYNC mutex-word: acquire, pairs with release in shmemi_mutex_give() */
     return atomic_compare_exchange_strong_explicit(&mutex->word, from, to, memory_order_acquire,
                                                    memory_order_relaxed);
 }
@@ -200,8 +200,8 @@ shmem_status_t shmemi_mutex_unlock_slow(const shmemi_actor_t *actor, shmemi_mute
         return shmem_error_detail()->status;
     uint64_t mine = shmemi_mutex_mine(self);
     uint64_t word = atomic_load_explicit(&mutex->word, memory_order_relaxed);
-    if (word == mine) /* the cache named another actor */
-        return shmemi_mutex_unlock(actor, mutex);
+    if (word == mine)
+        return shmemi_mutex_give(actor, self, mutex);
     if (word != (mine | SHMEMI_MUTEX_INCONSISTENT))
         return mutex_not_owner(mutex, word);
     /* SYNC mutex-word: release, pairs with acquire in shmemi_mutex_take() */

@@ -13,6 +13,12 @@
  * paid by the sleeper (os/barrier.h). Waking does not hand the mutex over: whoever is first gets
  * it.
  *
+ * An unlock must know that the caller is the holder. To read the word that was just locked costs as
+ * much as half the lock, so the thread remembers the mutex it took last (`held` in its cache) and
+ * reads the word only for others:
+ *
+ *   self->held == m  =>  m's word names this thread, without INCONSISTENT
+ *
  * What it does not do: recursion, priority inheritance, order among waiters.
  */
 #ifndef SHMEMI_SYNC_MUTEX_H
@@ -56,16 +62,18 @@ static inline uint64_t shmemi_mutex_mine(const shmemi_self_t *self)
 /* Acquire if it is free and the thread's row is in its cache: false says nothing. */
 static inline bool shmemi_mutex_take(const shmemi_actor_t *actor, shmemi_mutex_t *mutex)
 {
-    const shmemi_self_t *self = &shmemi_self_cache;
+    shmemi_self_t *self = &shmemi_self_cache;
     uint64_t found = SHMEMI_MUTEX_FREE;
     if (__builtin_expect(self->actor_id != actor->id, 0))
         return false;
-    /* SYNC mutex-word: acquire, pairs with release in shmemi_mutex_unlock() */
+    /* SYNC mutex-word: acquire, pairs with release in shmemi_mutex_give() */
     bool taken = atomic_compare_exchange_strong_explicit(
         &mutex->word, &found, shmemi_mutex_mine(self), memory_order_acquire, memory_order_relaxed);
-    if (taken)
-        SHMEMI_KILL_POINT("sync.mutex.lock.taken");
-    return __builtin_expect(taken, 1);
+    if (__builtin_expect(!taken, 0))
+        return false;
+    SHMEMI_KILL_POINT("sync.mutex.lock.taken");
+    self->held = mutex;
+    return true;
 }
 
 static inline shmem_status_t shmemi_mutex_lock(const shmemi_actor_t *actor, shmemi_mutex_t *mutex,
@@ -80,19 +88,37 @@ static inline shmem_status_t shmemi_mutex_try(const shmemi_actor_t *actor, shmem
     return shmemi_mutex_take(actor, mutex) ? SHMEM_OK : shmemi_mutex_try_slow(actor, mutex);
 }
 
+/* Release a mutex that `self` holds. While some client lacks membarrier, store and fence are one
+ * exchange, which costs half of both; the light barrier after the plain store looks again. */
+static inline shmem_status_t shmemi_mutex_give(const shmemi_actor_t *actor,
+                                               const shmemi_self_t *self, shmemi_mutex_t *mutex)
+{
+    SHMEMI_KILL_POINT("sync.mutex.unlock.checked");
+    if (__builtin_expect(shmemi_fence_needed(actor->roster), 0)) {
+        /* SYNC mutex-word: release, pairs with acquire in shmemi_mutex_take() */
+        atomic_exchange_explicit(&mutex->word, SHMEMI_MUTEX_FREE, memory_order_seq_cst);
+#if !defined(__x86_64__)
+        shmemi_full_fence();
+#endif
+    } else {
+        /* SYNC mutex-word: release, pairs with acquire in shmemi_mutex_take() */
+        atomic_store_explicit(&mutex->word, SHMEMI_MUTEX_FREE, memory_order_release);
+        shmemi_light_barrier(actor->roster);
+    }
+    SHMEMI_KILL_POINT("sync.mutex.unlock.stored");
+    /* SYNC bell-sleepers: relaxed after the barrier, pairs with the heavy barrier in announce() */
+    if (__builtin_expect(atomic_load_explicit(&mutex->bell.sleepers, memory_order_relaxed), 0))
+        shmemi_bell_wake(&mutex->bell, 1, &self->thread->stats);
+    return SHMEM_OK;
+}
+
 static inline shmem_status_t shmemi_mutex_unlock(const shmemi_actor_t *actor, shmemi_mutex_t *mutex)
 {
-    const shmemi_self_t *self = &shmemi_self_cache;
-    if (__builtin_expect(self->actor_id != actor->id, 0) ||
-        __builtin_expect(
-            atomic_load_explicit(&mutex->word, memory_order_relaxed) != shmemi_mutex_mine(self), 0))
+    shmemi_self_t *self = &shmemi_self_cache;
+    if (__builtin_expect(self->actor_id != actor->id || self->held != mutex, 0))
         return shmemi_mutex_unlock_slow(actor, mutex);
-    SHMEMI_KILL_POINT("sync.mutex.unlock.checked");
-    /* SYNC mutex-word: release, pairs with acquire in shmemi_mutex_take() */
-    atomic_store_explicit(&mutex->word, SHMEMI_MUTEX_FREE, memory_order_release);
-    SHMEMI_KILL_POINT("sync.mutex.unlock.stored");
-    shmemi_bell_ring_one(actor->roster, &mutex->bell, &self->thread->stats);
-    return SHMEM_OK;
+    self->held = NULL;
+    return shmemi_mutex_give(actor, self, mutex);
 }
 
 #endif

@@ -147,13 +147,14 @@ typedef struct shmemi_self {
     uint64_t actor_id;
     uint32_t row, epoch;
     shmemi_roster_thread_t *thread; /* == &roster->threads[row] */
+    const void *held; /* a mutex that the thread holds for sure (sync/mutex.h), or NULL */
 } shmemi_self_t;
 
 /* One-entry cache of the calling thread: the last actor it used. Reset in a forked child. No actor
  * has the number of the empty cache. */
 #define SHMEMI_SELF_EMPTY                                                                          \
     {                                                                                              \
-        UINT64_MAX, 0, 0, NULL                                                                     \
+        UINT64_MAX, 0, 0, NULL, NULL                                                               \
     }
 extern _Thread_local shmemi_self_t shmemi_self_cache;
 
@@ -185,13 +186,20 @@ static inline void shmemi_full_fence(void)
 #endif
 }
 
+/* Does some client lack membarrier, so that frequent sides must fence? */
+static inline bool shmemi_fence_needed(const shmemi_roster_t *roster)
+{
+    /* SYNC fence-needed: relaxed; pairs with the server's heavy barrier: a client that lacks
+     * membarrier is admitted only after the server set this flag and ran one */
+    return atomic_load_explicit(&roster->fence_needed, memory_order_relaxed) != 0;
+}
+
 /* Between a store that peers wait for and the load of the flag that says somebody sleeps: a
  * compiler barrier, or a full fence while some client lacks membarrier (see os/barrier.h). */
 static inline void shmemi_light_barrier(const shmemi_roster_t *roster)
 {
-    /* SYNC fence-needed: relaxed; pairs with the server's heavy barrier: a client that lacks
-     * membarrier is admitted only after the server set this flag and ran one */
-    if (__builtin_expect(atomic_load_explicit(&roster->fence_needed, memory_order_relaxed), 0))
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(shmemi_fence_needed(roster), 0))
         shmemi_full_fence();
     else
         atomic_signal_fence(memory_order_seq_cst);
