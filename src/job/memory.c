@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Creating and destroying symmetric memory.
+ *
+ * Creation in three steps, in each of which all PEs learn what the others achieved, so that all
+ * return the same and nothing stays behind:
+ *
+ *   0  all ask for the same size
+ *   1  PE 0 has created the segment           (the others open it by name)
+ *   2  every PE has mapped it and reserved its own part, on its own node
+ */
+#include "job/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/status.h"
+#include "job/mapped.h"
+#include "job/step.h"
+#include "os/reserve.h"
+#include "os/segment.h"
+#include "os/space.h"
+#include "topo/topo.h"
+
+#define LAYER "job"
+
+enum { GRAVES = 64 }; /* destroyed objects kept, to recognize late uses */
+
+/* What a PE tells the others of its part of the work. */
+typedef struct report {
+    int32_t status;
+    char text[SHMEMI_PAYLOAD - 4];
+} report_t;
+_Static_assert(sizeof(report_t) == SHMEMI_PAYLOAD, "a report fills the payload");
+
+shmem_status_t shmemi_memory_check(shmem_memory_t memory)
+{
+    if (memory && memory->magic == SHMEMI_MEMORY_LIVE)
+        return SHMEM_OK;
+    if (memory && memory->magic == SHMEMI_MEMORY_DEAD)
+        return shmemi_fail(SHMEM_ERR_STATE, LAYER, "symmetric memory object %llu was destroyed",
+                           (unsigned long long)memory->id);
+    return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "%p is no symmetric memory object",
+                       (void *)memory);
+}
+
+/* ---- steps of creation ---- */
+
+/* Tell `mine` (with the thread's detail), learn the others'. *all is the first failure. */
+static shmem_status_t share(shmem_context_t c, shmemi_call_t *call, shmem_status_t mine)
+{
+    report_t *report = (report_t *)(void *)shmemi_step_payload(c);
+    report->status = mine;
+    snprintf(report->text, sizeof report->text, "%s", mine ? shmem_error_detail()->text : "");
+    shmem_status_t status = shmemi_step_next(c, call);
+    for (int r = 0; r < c->size && !status; r++) {
+        const report_t *other = (const report_t *)(const void *)shmemi_step_payload_of(c, r);
+        int32_t found = other->status;
+        if (found && r == c->rank)
+            status = shmemi_quiet(mine, LAYER, "%.*s", (int)sizeof other->text - 1, other->text);
+        else if (found)
+            status =
+                shmemi_fail(found < 0 && found > -64 ? (shmem_status_t)found : SHMEM_ERR_CORRUPT,
+                            LAYER, "on PE %d: %.*s", r, (int)sizeof other->text - 1, other->text);
+    }
+    return status;
+}
+
+static void segment_name(const struct shmem_memory *m, char *name, size_t bytes)
+{
+    snprintf(name, bytes, "job/%s/%llu/memory/%llu", m->context->name,
+             (unsigned long long)m->context->segment.id, (unsigned long long)m->id);
+}
+
+static shmem_status_t create_segment(struct shmem_memory *m)
+{
+    shmem_context_t c = m->context;
+    char name[SHMEMI_NAME_MAX + 1];
+    segment_name(m, name, sizeof name);
+    shmemi_segment_request_t request = {.name = *c->name ? name : NULL,
+                                        .bytes = m->stride * (uint64_t)c->size,
+                                        .kind = SHMEMI_SEGMENT_PLAIN,
+                                        .huge = (int)c->settings.huge_pages};
+    if (m->stride < SHMEMI_SPACE_UNIT)
+        request.huge = SHMEMI_HUGE_OFF;
+    if (SHMEMI_FAULT("job.memory.create"))
+        return shmemi_fail(SHMEM_ERR_INJECTED, LAYER, "creating symmetric memory: injected");
+    shmem_status_t status = shmemi_client_segment_create(c->client, &request, &m->segment);
+    SHMEMI_KILL_POINT("job.memory.created");
+    return status;
+}
+
+static shmem_status_t open_segment(struct shmem_memory *m)
+{
+    char name[SHMEMI_NAME_MAX + 1];
+    segment_name(m, name, sizeof name);
+    shmem_status_t status = shmemi_client_segment_open(m->context->client, name, &m->segment);
+    if (status)
+        return status;
+    if (m->segment.bytes < m->stride * (uint64_t)m->context->size) {
+        status = shmemi_fail(SHMEM_ERR_CORRUPT, LAYER, "segment '%s' has %llu bytes, %llu expected",
+                             name, (unsigned long long)m->segment.bytes,
+                             (unsigned long long)m->stride * (unsigned)m->context->size);
+        shmemi_client_segment_close(m->context->client, &m->segment);
+    }
+    return status;
+}
+
+/* The own part: on the node that this PE runs on, with all its pages. */
+static shmem_status_t fill_own_part(struct shmem_memory *m)
+{
+    shmem_context_t c = m->context;
+    int huge = m->stride < SHMEMI_SPACE_UNIT ? SHMEMI_HUGE_OFF : (int)c->settings.huge_pages;
+    char *part = shmemi_memory_part(m, c->rank);
+    shmem_topology_t topology;
+    if (SHMEMI_FAULT("job.memory.reserve"))
+        return shmemi_fail(SHMEM_ERR_INJECTED, LAYER, "reserving symmetric memory: injected");
+    shmem_status_t status = shmemi_context_topology(c, &topology);
+    if (!status)
+        status = shmemi_topo_bind(topology, part, m->stride, shmemi_topo_current_node(topology), 0);
+    if (!status)
+        status = shmemi_segment_reserve_huge(m->segment.fd, (uint64_t)c->rank * m->stride,
+                                             m->stride, huge);
+    if (!status)
+        status =
+            shmemi_segment_populate(part, m->stride, huge, (int)c->settings.fill_threads, NULL);
+    if (!status && c->settings.lock_pages)
+        shmemi_segment_lock(part, m->stride); /* a refusal is logged there */
+    SHMEMI_KILL_POINT("job.memory.filled");
+    return status;
+}
+
+static shmem_status_t map_and_fill(struct shmem_memory *m)
+{
+    void *address;
+    shmem_status_t status =
+        shmemi_space_map(m->segment.offset, m->segment.bytes, m->segment.fd, 1, &address);
+    if (status)
+        return status;
+    m->base = address;
+    return fill_own_part(m);
+}
+
+static void release(struct shmem_memory *m)
+{
+    if (m->base)
+        shmemi_space_unmap(m->base);
+    m->base = NULL;
+    if (m->segment.bytes)
+        shmemi_client_segment_close(m->context->client, &m->segment);
+    m->segment.bytes = 0;
+}
+
+static shmem_status_t create_steps(struct shmem_memory *m, shmemi_call_t *call)
+{
+    shmem_context_t c = m->context;
+    shmem_status_t status = shmemi_step_next(c, call);
+    if (status)
+        return status;
+    status = share(c, call, c->rank == 0 ? create_segment(m) : SHMEM_OK);
+    if (status)
+        return status;
+    if (c->rank != 0)
+        status = open_segment(m);
+    if (!status)
+        status = map_and_fill(m);
+    return share(c, call, status);
+}
+
+static shmem_status_t arguments_check(shmem_context_t c, const shmem_memory_t *memory, size_t bytes,
+                                      uint64_t *stride)
+{
+    uint64_t total, unit = bytes >= SHMEMI_SPACE_UNIT ? SHMEMI_SPACE_UNIT : SHMEMI_PAGE;
+    if (!memory || !bytes)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           memory ? "symmetric memory of 0 bytes was asked for"
+                                  : "nowhere to put the memory object: NULL");
+    if (!shmemi_round_up(bytes, unit, stride) ||
+        __builtin_mul_overflow(*stride, (uint64_t)c->size, &total) || total > SHMEMI_SPACE_BYTES)
+        return shmemi_fail(SHMEM_ERR_OVERFLOW, LAYER,
+                           "%zu bytes on each of %d PEs: more than the %llu GiB of the unified "
+                           "address range",
+                           bytes, c->size, SHMEMI_SPACE_BYTES >> 30);
+    return SHMEM_OK;
+}
+
+static shmem_status_t create(shmem_context_t c, shmem_memory_t *memory, size_t bytes)
+{
+    shmemi_call_t call = {.kind = SHMEMI_CALL_CREATE, .size = bytes};
+    uint64_t stride = 0;
+    shmem_status_t status = arguments_check(c, memory, bytes, &stride);
+    if (status)
+        return shmemi_call_refuse(c, &call, status);
+    struct shmem_memory *m = calloc(1, sizeof *m);
+    if (!m)
+        return shmemi_call_refuse(
+            c, &call, shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "no memory for a memory object"));
+    *m = (struct shmem_memory){.magic = SHMEMI_MEMORY_LIVE,
+                               .context = c,
+                               .stride = stride,
+                               .bytes = bytes,
+                               .id = c->next_memory};
+    status = create_steps(m, &call);
+    if (status) {
+        release(m);
+        free(m);
+        return status;
+    }
+    c->next_memory++;
+    m->next = c->memories;
+    c->memories = m;
+    *memory = m;
+    return SHMEM_OK;
+}
+
+shmem_status_t shmem_memory_create(shmem_context_t context, shmem_memory_t *memory, size_t bytes)
+{
+    const shmemi_self_t *self;
+    shmem_status_t status = shmemi_call_begin(context, &self);
+    if (status)
+        return status;
+    return shmemi_call_end(context, create(context, memory, bytes));
+}
+
+/* ---- the end ---- */
+
+static void bury(struct shmem_memory *m)
+{
+    shmem_context_t c = m->context;
+    shmemi_mapped_lock();
+    if (m->maps)
+        shmemi_mapped_remove_locked(m);
+    m->maps = 0;
+    release(m);
+    m->magic = SHMEMI_MEMORY_DEAD;
+    shmemi_mapped_unlock();
+    m->next = c->graveyard;
+    c->graveyard = m;
+    if (++c->graves <= GRAVES)
+        return;
+    struct shmem_memory **last = &c->graveyard;
+    while ((*last)->next)
+        last = &(*last)->next;
+    free(*last);
+    *last = NULL;
+    c->graves--;
+}
+
+static void unlink_live(struct shmem_memory *m)
+{
+    struct shmem_memory **link = &m->context->memories;
+    while (*link && *link != m)
+        link = &(*link)->next;
+    if (*link)
+        *link = m->next;
+}
+
+shmem_status_t shmem_memory_destroy(shmem_memory_t memory)
+{
+    const shmemi_self_t *self;
+    if (!memory)
+        return SHMEM_OK;
+    shmem_status_t status = shmemi_memory_check(memory);
+    if (status)
+        return status;
+    shmem_context_t c = memory->context;
+    status = shmemi_call_begin(c, &self);
+    if (status && !c->broken)
+        return status;
+    if (!status) {
+        const shmemi_call_t call = {.kind = SHMEMI_CALL_DESTROY, .size = memory->id};
+        status = shmemi_call_end(c, shmemi_step(c, &call, SHMEMI_FOREVER));
+    }
+    SHMEMI_KILL_POINT("job.memory.destroy.met");
+    unlink_live(memory);
+    bury(memory);
+    return status;
+}
+
+void shmemi_memory_drop_all(shmem_context_t c)
+{
+    while (c->memories) {
+        struct shmem_memory *m = c->memories;
+        c->memories = m->next;
+        bury(m);
+    }
+    while (c->graveyard) {
+        struct shmem_memory *m = c->graveyard;
+        c->graveyard = m->next;
+        free(m);
+    }
+    c->graves = 0;
+}
