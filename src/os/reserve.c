@@ -38,7 +38,8 @@
 #define MADV_COLLAPSE 25
 #endif
 
-#define PIECE_MAX (256ull << 20)
+#define PIECE_MAX    (256ull << 20)
+#define WORTH_ASKING (4ull << 20) /* less cannot start the OOM killer all by itself */
 
 uint64_t shmemi_reserve_hugetlb_free(void)
 {
@@ -175,7 +176,7 @@ shmem_status_t shmemi_segment_reserve_huge(int fd, uint64_t offset, uint64_t byt
     shmem_status_t status = check_range(fd, offset, bytes, &page, &missing);
     if (status || bytes == 0)
         return status;
-    if (missing) {
+    if (missing >= WORTH_ASKING) {
         shmemi_budget_t budget;
         shmemi_budget_read("", &budget);
         status = shmemi_budget_check(&budget, missing);
