@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clients: hello, goodbye, counts; and the lists of peers. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "node/server_core.h"
+#include "os/space.h"
+
+#define LAYER "node"
+
+enum { ROWS_PER_CLIENT = 8 };
+
+/* ---- lists ---- */
+
+void shmemi_peers_append(shmemi_peers_t *peers, shmemi_peer_t *peer)
+{
+    peer->next = NULL;
+    peer->previous = peers->last;
+    *(peers->last ? &peers->last->next : &peers->first) = peer;
+    peers->last = peer;
+}
+
+void shmemi_peers_remove(shmemi_peers_t *peers, shmemi_peer_t *peer)
+{
+    *(peer->previous ? &peer->previous->next : &peers->first) = peer->next;
+    *(peer->next ? &peer->next->previous : &peers->last) = peer->previous;
+}
+
+void shmemi_peer_bury(shmem_server_t server, shmemi_peer_t *peer)
+{
+    if (peer->state == SHMEMI_PEER_GONE)
+        return;
+    if (peer->state == SHMEMI_PEER_HALF_OPEN) {
+        shmemi_peers_remove(&server->half_open, peer);
+        server->half_opens--;
+    } else {
+        shmemi_peers_remove(&server->attached, peer);
+    }
+    shmemi_server_unwatch(server, &peer->socket);
+    shmemi_server_unwatch(server, &peer->life);
+    peer->state = SHMEMI_PEER_GONE;
+    shmemi_peers_append(&server->graves, peer);
+}
+
+void shmemi_peer_reap(shmem_server_t server)
+{
+    shmemi_peer_t *peer;
+    while ((peer = server->graves.first) != NULL) {
+        shmemi_peers_remove(&server->graves, peer);
+        free(peer);
+    }
+}
+
+/* ---- hello ---- */
+
+static shmem_status_t hello_check(const shmemi_wire_hello_t *hello)
+{
+    if (hello->layout != shmemi_roster_layout() || hello->space_base != SHMEMI_SPACE_BASE ||
+        hello->space_bytes != SHMEMI_SPACE_BYTES)
+        return shmemi_quiet(
+            SHMEM_ERR_VERSION, LAYER,
+            "the client was built with layout %08x and address range %llx+%llx, the "
+            "node server with %08x and %llx+%llx: use the same build of shmem for "
+            "both (sanitizer builds differ from others)",
+            hello->layout, (unsigned long long)hello->space_base,
+            (unsigned long long)hello->space_bytes, shmemi_roster_layout(),
+            (unsigned long long)SHMEMI_SPACE_BASE, (unsigned long long)SHMEMI_SPACE_BYTES);
+    if (hello->flags & ~(uint32_t)SHMEMI_HELLO_FLAGS || !memchr(hello->name, 0, sizeof hello->name))
+        return shmemi_quiet(SHMEM_ERR_PROTOCOL, LAYER,
+                            "a hello with unknown flags or a name that "
+                            "does not end");
+    return SHMEM_OK;
+}
+
+static shmem_status_t take_slot(shmem_server_t server, shmemi_peer_t *peer)
+{
+    uint32_t slot, epoch;
+    shmem_status_t status = shmemi_roster_client_add(server->roster, peer->name, (int)peer->who.pid,
+                                                     peer->who.uid, &slot, &epoch);
+    if (status)
+        return status;
+    SHMEMI_KILL_POINT("node.hello.slot");
+    if (slot == 0 || slot >= SHMEMI_CLIENTS || server->by_slot[slot])
+        return shmemi_quiet(SHMEM_ERR_CORRUPT, LAYER,
+                            "the roster calls slot %u free, which is taken: some client has "
+                            "overwritten it",
+                            slot);
+    peer->slot = slot;
+    peer->epoch = epoch;
+    server->by_slot[slot] = peer;
+    return SHMEM_OK;
+}
+
+/* From here on its death is noticed and repaired. */
+static void admit(shmem_server_t server, shmemi_peer_t *peer)
+{
+    shmemi_peers_remove(&server->half_open, peer);
+    server->half_opens--;
+    shmemi_peers_append(&server->attached, peer);
+    peer->state = SHMEMI_PEER_ATTACHED;
+    server->clients++;
+    server->had_client = true;
+    if (peer->lacks_membarrier)
+        shmemi_home_fence(server, true);
+    while (server->thread_limit < SHMEMI_FIRST_ROWS + ROWS_PER_CLIENT * server->clients &&
+           shmemi_home_grow(server) == SHMEM_OK)
+        ;
+    shmemi_log(SHMEM_LOG_INFO, LAYER, "client %u: %s, process %d", peer->slot, peer->name,
+               (int)peer->who.pid);
+}
+
+static void welcome(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence)
+{
+    shmemi_wire_message_t answer;
+    shmemi_wire_begin(&answer, SHMEMI_WIRE_WELCOME, sequence);
+    answer.welcome.slot = peer->slot;
+    answer.welcome.epoch = peer->epoch;
+    answer.welcome.roster_offset = server->roster_offset;
+    answer.welcome.roster_bytes = sizeof(shmemi_roster_t);
+    shmemi_connection_answer(server, peer, &answer, server->roster_fd);
+}
+
+static void ask_pidfd(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence)
+{
+    shmemi_wire_message_t answer;
+    shmemi_wire_begin(&answer, SHMEMI_WIRE_SEND_PIDFD, sequence);
+    shmemi_connection_answer(server, peer, &answer, -1);
+}
+
+static void hello_refuse(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,
+                         shmem_status_t status)
+{
+    if (shmemi_connection_refuse(server, peer, sequence, status))
+        shmemi_connection_lost(server, peer);
+}
+
+void shmemi_clients_hello(shmem_server_t server, shmemi_peer_t *peer,
+                          const shmemi_wire_hello_t *hello, int offered)
+{
+    uint32_t sequence = hello->header.sequence;
+    shmem_status_t status = hello_check(hello);
+    if (status) {
+        hello_refuse(server, peer, sequence, status);
+        return;
+    }
+    status = shmemi_identity_pidfd(peer->socket.fd, offered, &peer->life.fd);
+    if (status == SHMEM_ERR_UNSUPPORTED && offered < 0) {
+        ask_pidfd(server, peer, sequence);
+        return;
+    }
+    if (status) {
+        hello_refuse(server, peer, sequence, status);
+        return;
+    }
+    memcpy(peer->name, hello->name, sizeof peer->name);
+    peer->lacks_membarrier = !(hello->flags & SHMEMI_HELLO_MEMBARRIER);
+    status = shmemi_server_watch(server, &peer->life);
+    if (status == SHMEM_OK)
+        status = take_slot(server, peer);
+    if (status) {
+        hello_refuse(server, peer, sequence, status);
+        return;
+    }
+    admit(server, peer);
+    SHMEMI_KILL_POINT("node.hello.admitted");
+    welcome(server, peer, sequence);
+}
+
+/* ---- goodbye, counts ---- */
+
+void shmemi_clients_goodbye(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence)
+{
+    shmemi_wire_message_t answer;
+    shmemi_log(SHMEM_LOG_INFO, LAYER, "client %u (%s) said goodbye", peer->slot, peer->name);
+    shmemi_death_repair(server, peer, false);
+    shmemi_wire_begin(&answer, SHMEMI_WIRE_DONE, sequence);
+    shmemi_socket_send(peer->socket.fd, &answer, answer.header.bytes, NULL, 0, 0); /* may be gone */
+    shmemi_peer_bury(server, peer);
+}
+
+void shmemi_clients_counts(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence)
+{
+    shmemi_wire_message_t answer;
+    shmemi_wire_begin(&answer, SHMEMI_WIRE_COUNTS, sequence);
+    answer.counts.clients = server->clients;
+    answer.counts.suspects = server->suspects;
+    answer.counts.segments = server->table.count;
+    answer.counts.segment_bytes = server->table.bytes;
+    answer.counts.deaths = server->deaths;
+    answer.counts.reclaimed_blocks = server->reclaimed;
+    answer.counts.thread_limit = server->thread_limit;
+    shmemi_connection_answer(server, peer, &answer, -1);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making segments that take long (filling 1 GiB of pages can take a second), in threads of their
+ * own, so that the server notices deaths and serves others meanwhile.
+ *
+ * A job holds its entry by one `waiting`; the thread touches nothing but its job.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/status.h"
+#include "node/server_core.h"
+#include "os/segment.h"
+
+#define LAYER "node"
+
+enum { JOBS = 16, TEXT_BYTES = SHMEMI_WIRE_TEXT };
+
+typedef struct shmemi_job {
+    struct shmemi_job *next;
+    shmemi_entry_t *entry;
+    pthread_t thread;
+    int event; /* eventfd to write when done */
+    int huge;
+    uint64_t asked;
+    char name[SHMEMI_WIRE_NAME + 16];
+    /* results, valid once `done` */
+    atomic_bool done;
+    shmem_status_t status;
+    int fd;
+    uint64_t bytes, page_bytes;
+    char text[TEXT_BYTES];
+} shmemi_job_t;
+
+static void *job_run(void *arg)
+{
+    shmemi_job_t *job = arg;
+    shmemi_segment_params_t params = {job->name, job->asked, job->huge, 1};
+    uint64_t one = 1;
+    job->status = shmemi_segment_create(&params, &job->fd, &job->bytes, &job->page_bytes);
+    if (job->status)
+        snprintf(job->text, sizeof job->text, "%s", shmem_error_detail()->text);
+    int event = job->event;
+    /* SYNC reserve-done: release, pairs with acquire in shmemi_reserve_collect() */
+    atomic_store_explicit(&job->done, true, memory_order_release);
+    if (write(event, &one, sizeof one) < 0)
+        return NULL; /* cannot fail: the counter is far from full */
+    return NULL;
+}
+
+static unsigned jobs_running(shmem_server_t server)
+{
+    unsigned n = 0;
+    for (shmemi_job_t *job = server->jobs; job; job = job->next)
+        n++;
+    return n;
+}
+
+/* Signals belong to the program's threads: this one takes none. */
+static int start_thread(shmemi_job_t *job)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int error =
+        SHMEMI_FAULT("node.reserve.thread") ? 11 : pthread_create(&job->thread, NULL, job_run, job);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return error;
+}
+
+shmem_status_t shmemi_reserve_start(shmem_server_t server, shmemi_entry_t *entry, int huge)
+{
+    shmemi_job_t *job = jobs_running(server) < JOBS ? calloc(1, sizeof *job) : NULL;
+    if (!job)
+        return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER, "no thread to make segment '%s'", entry->name);
+    job->entry = entry;
+    job->event = server->reserved.fd;
+    job->huge = huge;
+    job->asked = entry->asked;
+    job->fd = -1;
+    snprintf(job->name, sizeof job->name, "shmem-%s", entry->name);
+    if (start_thread(job)) {
+        free(job);
+        return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER, "no thread to make segment '%s'", entry->name);
+    }
+    entry->waiting++;
+    job->next = server->jobs;
+    server->jobs = job;
+    return SHMEM_OK;
+}
+
+static void job_finish(shmem_server_t server, shmemi_job_t **link)
+{
+    shmemi_job_t *job = *link;
+    *link = job->next;
+    pthread_join(job->thread, NULL);
+    if (job->status == SHMEM_OK)
+        shmemi_table_ready(&server->table, job->entry, job->fd, job->bytes, job->page_bytes);
+    job->entry->waiting--;
+    SHMEMI_KILL_POINT("node.reserve.collected");
+    shmemi_segments_settle(server, job->entry, job->status, job->text);
+    free(job);
+}
+
+void shmemi_reserve_collect(shmem_server_t server)
+{
+    uint64_t count;
+    if (read(server->reserved.fd, &count, sizeof count) < 0)
+        return;
+    shmemi_job_t **link = &server->jobs;
+    while (*link) {
+        /* SYNC reserve-done: acquire, pairs with release in job_run() */
+        if (atomic_load_explicit(&(*link)->done, memory_order_acquire))
+            job_finish(server, link);
+        else
+            link = &(*link)->next;
+    }
+}
+
+void shmemi_reserve_fini(shmem_server_t server)
+{
+    while (server->jobs)
+        job_finish(server, &server->jobs); /* joins */
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The server object and its parts. One thread runs it; only shmem_server_stop() and the threads
+ * that reserve memory (reserve.c) touch it from outside, through event descriptors.
+ *
+ *     server.c       create, run, stop, destroy          connection.c  accept, receive, answer
+ *     home.c         roster: make, grow, fences          clients.c     hello, goodbye, suspects
+ *     segments.c     create, open, close, answers        death.c       repair after a death
+ *     reserve.c      segments that take long to make
+ *
+ * A peer is one connection, from accept until its process is known to have ended or said goodbye:
+ *
+ *     HALF_OPEN --hello--> ATTACHED --goodbye or process ended--> gone
+ *                             '--connection closed--> SUSPECT --process ended--> gone
+ *
+ *   Invariants  by_slot[s] != NULL  <=>  a peer in ATTACHED or SUSPECT has slot s
+ *               clients = number of those; suspects = number of SUSPECT
+ *               socket.fd >= 0 unless SUSPECT or gone; life.fd >= 0 if ATTACHED or SUSPECT
+ *               the roster's fence_needed = fences (the roster is clients' memory: what matters is
+ *               kept here and only written there)
+ */
+#ifndef SHMEMI_NODE_SERVER_CORE_H
+#define SHMEMI_NODE_SERVER_CORE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/settings.h"
+#include "node/table.h"
+#include "node/wire.h"
+#include "os/identity.h"
+#include "os/socket.h"
+#include "shmem/server.h"
+#include "sync/roster.h"
+
+enum {
+    SHMEMI_SERVER_ADDRESS = 108, /* bytes of a socket address with its NUL */
+    SHMEMI_HALF_OPEN = 512,      /* connections without a hello at most */
+    SHMEMI_HOLDS = 4096,         /* segments that one client may have open */
+    SHMEMI_FIRST_ROWS = 1024     /* thread rows reserved at the start */
+};
+#define SHMEMI_HELLO_NS 5000000000 /* a connection must say hello within this */
+
+/* What an epoll event belongs to. */
+typedef enum shmemi_source_kind {
+    SHMEMI_SOURCE_LISTENER,
+    SHMEMI_SOURCE_STOP,
+    SHMEMI_SOURCE_RESERVED, /* a segment made by a thread is ready */
+    SHMEMI_SOURCE_SOCKET,
+    SHMEMI_SOURCE_LIFE /* a pidfd */
+} shmemi_source_kind_t;
+
+typedef struct shmemi_source {
+    shmemi_source_kind_t kind;
+    int fd;
+    struct shmemi_peer *peer; /* of SOCKET and LIFE */
+} shmemi_source_t;
+
+/* A client's openings of one segment. */
+typedef struct shmemi_hold {
+    struct shmemi_hold *next;
+    shmemi_entry_t *entry;
+    uint32_t count;
+} shmemi_hold_t;
+
+typedef enum shmemi_peer_state {
+    SHMEMI_PEER_HALF_OPEN,
+    SHMEMI_PEER_ATTACHED,
+    SHMEMI_PEER_SUSPECT,
+    SHMEMI_PEER_GONE /* waits in `graves` until no event can name it */
+} shmemi_peer_state_t;
+
+typedef struct shmemi_peer {
+    struct shmemi_peer *next, *previous; /* in the list of its state */
+    shmemi_peer_state_t state;
+    shmemi_source_t socket, life;
+    shmemi_credentials_t who;
+    int64_t since; /* accepted at (monotonic) */
+    uint32_t slot, epoch;
+    bool lacks_membarrier;
+    shmemi_hold_t *holds;
+    uint32_t hold_count;     /* sum of counts */
+    shmemi_entry_t *awaited; /* a PENDING segment that it waits for */
+    uint32_t awaited_sequence;
+    bool awaited_creates;
+    char name[SHMEMI_CLIENT_NAME];
+} shmemi_peer_t;
+
+/* Oldest first. */
+typedef struct shmemi_peers {
+    shmemi_peer_t *first, *last;
+} shmemi_peers_t;
+
+struct shmemi_job; /* a reservation in a thread, see reserve.c */
+
+struct shmem_server {
+    int epoll;
+    int spare; /* given up for a moment to turn a connection away when descriptors run out */
+    shmemi_source_t listener, stop, reserved;
+    char address[SHMEMI_SERVER_ADDRESS];
+    bool exit_when_unused, had_client;
+    int64_t first_client_ns, started, hello_ns;
+    atomic_bool running;
+    shmemi_settings_t settings;
+
+    shmemi_roster_t *roster;
+    int roster_fd;
+    uint64_t roster_offset;
+    uint32_t thread_limit, fences;
+    shmemi_actor_t actor;
+
+    shmemi_table_t table;
+    shmemi_peers_t half_open, attached, graves; /* attached: suspects, too */
+    shmemi_peer_t *by_slot[SHMEMI_CLIENTS];
+    uint32_t half_opens, clients, suspects;
+    uint64_t deaths, reclaimed;
+
+    struct shmemi_job *jobs; /* running */
+    unsigned fork_generation;
+};
+
+/* ---- server.c ---- */
+
+/* Watch a descriptor for input. */
+shmem_status_t shmemi_server_watch(shmem_server_t server, shmemi_source_t *source);
+/* Close it; an event that was already fetched finds fd == -1. Nothing when it is -1. */
+void shmemi_server_unwatch(shmem_server_t server, shmemi_source_t *source);
+/* For tests: how long a connection may wait with its hello. */
+void shmemi_server_set_hello_time(shmem_server_t server, int64_t ns);
+
+/* ---- home.c ---- */
+
+shmem_status_t shmemi_home_make(shmem_server_t server);
+void shmemi_home_close(shmem_server_t server);
+/* Double the usable thread rows. LIMIT: all are usable already. */
+shmem_status_t shmemi_home_grow(shmem_server_t server);
+/* Count a client without membarrier in or out; when in, writers fence from the return on. */
+void shmemi_home_fence(shmem_server_t server, bool more);
+
+/* ---- connection.c ---- */
+
+void shmemi_connection_accept(shmem_server_t server);
+/* Receive and serve one message. False: none was there. */
+bool shmemi_connection_receive(shmem_server_t server, shmemi_peer_t *peer);
+/* Send an answer with at most one descriptor (-1: none). False: the connection was given up. */
+bool shmemi_connection_answer(shmem_server_t server, shmemi_peer_t *peer,
+                              const shmemi_wire_message_t *message, int fd);
+/* Send the calling thread's error detail. */
+bool shmemi_connection_refuse(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,
+                              shmem_status_t status);
+/* The connection ends: half-open peers go, attached ones become suspects. */
+void shmemi_connection_lost(shmem_server_t server, shmemi_peer_t *peer);
+/* Half-open connections that are too old. Returns the time of the next one, or SHMEMI_FOREVER. */
+int64_t shmemi_connection_expire(shmem_server_t server, int64_t now);
+
+/* ---- clients.c ---- */
+
+void shmemi_peers_append(shmemi_peers_t *peers, shmemi_peer_t *peer);
+void shmemi_peers_remove(shmemi_peers_t *peers, shmemi_peer_t *peer);
+/* Close what it has and move it to the graves. It must have no slot (any more). */
+void shmemi_peer_bury(shmem_server_t server, shmemi_peer_t *peer);
+/* Free the dead, at a moment when no event can name them. */
+void shmemi_peer_reap(shmem_server_t server);
+
+void shmemi_clients_hello(shmem_server_t server, shmemi_peer_t *peer,
+                          const shmemi_wire_hello_t *hello, int offered);
+void shmemi_clients_goodbye(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence);
+void shmemi_clients_counts(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence);
+
+/* ---- segments.c ---- */
+
+void shmemi_segments_create(shmem_server_t server, shmemi_peer_t *peer,
+                            const shmemi_wire_create_t *request);
+void shmemi_segments_open(shmem_server_t server, shmemi_peer_t *peer,
+                          const shmemi_wire_open_t *request);
+void shmemi_segments_close(shmem_server_t server, shmemi_peer_t *peer,
+                           const shmemi_wire_close_t *request);
+/* The peer ends: drop all that it has open or waits for. */
+void shmemi_segments_release(shmem_server_t server, shmemi_peer_t *peer);
+/* A PENDING entry is ready (status 0) or failed (`text`): answer all who wait. */
+void shmemi_segments_settle(shmem_server_t server, shmemi_entry_t *entry, shmem_status_t status,
+                            const char *text);
+
+/* ---- reserve.c ---- */
+
+/* Make the memory of a PENDING entry in a thread. */
+shmem_status_t shmemi_reserve_start(shmem_server_t server, shmemi_entry_t *entry, int huge);
+/* Some thread has finished. */
+void shmemi_reserve_collect(shmem_server_t server);
+/* Wait for all threads and drop what they made. */
+void shmemi_reserve_fini(shmem_server_t server);
+
+/* ---- death.c ---- */
+
+/* The peer's client is gone: give back what it held and free its slot. */
+void shmemi_death_repair(shmem_server_t server, shmemi_peer_t *peer, bool died);
+/* Its process has ended: a goodbye that it sent still counts. */
+void shmemi_death_noticed(shmem_server_t server, shmemi_peer_t *peer);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The server's table of segments.
+ *
+ *   Invariants  names of live segments are unique; ids are never reused
+ *               a segment's place in the address range is taken exactly while it is in the table
+ *               opens = sum of the clients' counts of it (node/server_core.h, shmemi_hold_t)
+ *               opens + waiting == 0  =>  the segment leaves the table, its memory is freed
+ *
+ * A segment whose pages take long to reserve is made by a thread of its own; until then it is
+ * PENDING: it has name and place, but no descriptor. What it does not do: rights of clients and
+ * answers to them (segments.c).
+ */
+#ifndef SHMEMI_NODE_TABLE_H
+#define SHMEMI_NODE_TABLE_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "node/client.h"
+#include "node/ranges.h"
+#include "node/wire.h"
+
+enum {
+    SHMEMI_TABLE_SEGMENTS = 16384, /* live ones at most */
+    SHMEMI_TABLE_BUCKETS = 1024
+};
+
+typedef struct shmemi_entry {
+    struct shmemi_entry *next;                /* in its bucket */
+    struct shmemi_entry *newer, **newer_link; /* list of all, for iteration */
+    uint64_t id, offset, bytes, page_bytes;
+    uint64_t asked; /* bytes before rounding: what MISMATCH compares */
+    shmemi_segment_kind_t kind;
+    uid_t uid; /* of its creator */
+    int fd;    /* -1: PENDING */
+    uint32_t opens, waiting;
+    char name[SHMEMI_WIRE_NAME]; /* "": anonymous */
+} shmemi_entry_t;
+
+typedef struct shmemi_table {
+    shmemi_entry_t *buckets[SHMEMI_TABLE_BUCKETS];
+    shmemi_entry_t *all;
+    shmemi_ranges_t ranges;
+    uint64_t next_id;
+    uint64_t count, bytes;
+} shmemi_table_t;
+
+void shmemi_table_init(shmemi_table_t *table, uint64_t start);
+/* Frees every entry, whoever uses it. */
+void shmemi_table_fini(shmemi_table_t *table);
+
+shmemi_entry_t *shmemi_table_find(shmemi_table_t *table, const char *name);
+
+/* A new PENDING entry with a place. LIMIT, NOMEM (quiet). The name must not be in the table. */
+shmem_status_t shmemi_table_add(shmemi_table_t *table, const char *name, uint64_t bytes,
+                                shmemi_segment_kind_t kind, uid_t uid, shmemi_entry_t **entry);
+
+/* PENDING is over: the memory is there. */
+void shmemi_table_ready(shmemi_table_t *table, shmemi_entry_t *entry, int fd, uint64_t bytes,
+                        uint64_t page_bytes);
+
+/* Remove the entry if nobody has it open or waits for it. True: it is gone. */
+bool shmemi_table_drop_unused(shmemi_table_t *table, shmemi_entry_t *entry);
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Anything at all on the socket: the server answers or closes, leaks nothing, serves the others. */
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+
+#include "fixture.h"
+
+static uint64_t seed = 0x9e3779b97f4a7c15ull;
+
+static uint64_t draw(uint64_t below)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return seed % below;
+}
+
+static int with_hello(const fixture_server_t *f)
+{
+    shmemi_wire_message_t m;
+    int fd = fixture_raw(f);
+    fixture_hello(&m);
+    CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+    CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_welcome_t));
+    return fd;
+}
+
+static void each_breach(void)
+{
+    fixture_server_t *f = fixture_server();
+    shmemi_wire_message_t m;
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC), five[5] = {null, null, null, null, null};
+    static const struct {
+        int greeted, type, fds;
+        const char *text;
+    } breaches[] = {
+        {0, SHMEMI_WIRE_STATUS, 0, "before the hello"},
+        {0, SHMEMI_WIRE_GOODBYE, 0, "before the hello"},
+        {1, SHMEMI_WIRE_HELLO, 0, "after the hello"},
+        {1, SHMEMI_WIRE_WELCOME, 0, "not a request"},
+        {1, SHMEMI_WIRE_ERROR, 0, "not a request"},
+        {1, SHMEMI_WIRE_STATUS, 1, "1 descriptors came"},
+        {0, SHMEMI_WIRE_HELLO, 2, "2 descriptors came"},
+        {1, SHMEMI_WIRE_STATUS, 5, "descriptors"},
+    };
+    for (size_t i = 0; i < sizeof breaches / sizeof breaches[0]; i++) {
+        int fd = breaches[i].greeted ? with_hello(f) : fixture_raw(f);
+        shmemi_wire_begin(&m, (shmemi_wire_type_t)breaches[i].type, 5);
+        if (breaches[i].type == SHMEMI_WIRE_HELLO)
+            fixture_hello(&m);
+        CHECK(fixture_send(fd, &m, m.header.bytes, five, breaches[i].fds));
+        fixture_expect_error(fd, SHMEM_ERR_PROTOCOL, breaches[i].text);
+        fixture_expect_closed(fd);
+        close(fd);
+    }
+    close(null);
+    fixture_end(f);
+}
+
+static void wrong_pidfd(void)
+{
+    fixture_server_t *f = fixture_new();
+    f->fault_armed = 1; /* an old kernel: the server must rely on what is sent */
+    strcpy(f->fault, "os.identity.peerpidfd");
+    f->action = SHMEMI_FAULT_FAIL;
+    f->nth = 1;
+    fixture_start(f);
+    shmemi_wire_message_t m;
+    int fd = fixture_raw(f), null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    fixture_hello(&m);
+    CHECK(fixture_send(fd, &m, m.header.bytes, &null, 1));
+    fixture_expect_error(fd, SHMEM_ERR_ACCESS, "no pidfd");
+    fixture_expect_closed(fd);
+    close(fd);
+    close(null);
+    fixture_end(f);
+}
+
+/* One random message: damaged valid ones, noise, too long, with and without descriptors. */
+static size_t invent(unsigned char *data, size_t room, int greeted)
+{
+    static const int types[] = {
+        SHMEMI_WIRE_HELLO,         SHMEMI_WIRE_SEGMENT_CREATE, SHMEMI_WIRE_SEGMENT_OPEN,
+        SHMEMI_WIRE_SEGMENT_CLOSE, SHMEMI_WIRE_STATUS,         SHMEMI_WIRE_GROW_ROSTER,
+        SHMEMI_WIRE_SEGMENT,       SHMEMI_WIRE_COUNTS,         0x1234};
+    shmemi_wire_message_t m;
+    size_t n = 1 + draw(draw(8) ? 600 : room);
+    for (size_t i = 0; i < n; i++)
+        data[i] = (unsigned char)draw(256);
+    if (draw(4) == 0)
+        return n;
+    shmemi_wire_begin(&m, (shmemi_wire_type_t)types[draw(sizeof types / sizeof types[0])],
+                      (uint32_t)draw(100));
+    if (m.header.type == SHMEMI_WIRE_HELLO && !greeted)
+        fixture_hello(&m);
+    size_t whole = m.header.bytes;
+    for (uint64_t i = draw(4); i; i--) /* few damages: deep ones */
+        m.bytes[draw(whole)] ^= (unsigned char)(1u << draw(8));
+    if (m.header.type == SHMEMI_WIRE_SEGMENT_CREATE && m.create.bytes > 1 << 20)
+        m.create.bytes &= 0xfffff;
+    memcpy(data, &m, whole);
+    return draw(3) ? whole : n;
+}
+
+static void attacker(void *arg)
+{
+    fixture_server_t *f = arg;
+    static unsigned char data[70000];
+    int fd = -1, null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int fds[8] = {null, null, null, null, null, null, null, null}, greeted = 0;
+    shmemi_wire_message_t m;
+    for (int i = 0; i < 6000; i++) {
+        if (fd < 0) {
+            greeted = draw(2) == 0;
+            fd = greeted ? with_hello(f) : fixture_raw(f);
+        }
+        size_t n = invent(data, sizeof data, greeted);
+        if (!fixture_send(fd, data, n, fds, draw(8) ? 0 : (int)draw(8)) || draw(50) == 0 ||
+            fixture_receive(fd, &m) == 0) {
+            close(fd);
+            fd = -1;
+        }
+    }
+}
+
+static void noise(void)
+{
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *client = fixture_attach(f);
+    int before = fixture_count_fds(f->pid);
+    shmemi_segment_t kept = fixture_segment(client, "kept", 4096), again;
+    pid_t pids[2];
+    for (int i = 0; i < 2; i++) {
+        seed += (uint64_t)i * 7919;
+        pids[i] = harness_fork(attacker, f);
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(harness_wait(pids[i], 60), 0);
+    FIXTURE_AWAIT(client, clients, 1);
+    CHECK_OK(shmemi_client_segment_open(client, "kept", &again));
+    CHECK_EQ(again.id, kept.id);
+    shmemi_client_segment_close(client, &again);
+    shmemi_client_segment_close(client, &kept);
+    CHECK_EQ(fixture_counts(client).segments, 0);
+    double end = harness_now() + 7; /* half-open connections end by time at the latest */
+    while (fixture_count_fds(f->pid) != before && harness_now() < end)
+        harness_sleep(0.01);
+    CHECK_EQ(fixture_count_fds(f->pid), before);
+    shmemi_client_detach(client);
+    fixture_end(f);
+}
+
+static void slow_reader(void)
+{
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *client = fixture_attach(f);
+    int fd = with_hello(f), sent = 0;
+    shmemi_wire_message_t m;
+    shmemi_wire_begin(&m, SHMEMI_WIRE_STATUS, 1);
+    CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+    double end = harness_now() + 5;
+    while (harness_now() < end) { /* asks and asks, never reads */
+        if (!fixture_send(fd, &m, m.header.bytes, NULL, 0) && errno != EAGAIN)
+            break;
+        sent++;
+    }
+    CHECK(sent > 10 && harness_now() < end);
+    CHECK_EQ(fixture_counts(client).suspects, 1); /* dropped; its process lives */
+    CHECK_EQ(fixture_counts(client).clients, 2);
+    close(fd);
+    shmemi_client_detach(client);
+    fixture_end(f);
+}
+
+static void half_open(void)
+{
+    fixture_server_t *f = fixture_new();
+    f->hello_ns = 50000000;
+    fixture_start(f);
+    shmemi_client_t *client = fixture_attach(f);
+    int before = fixture_count_fds(f->pid), fds[40];
+    for (int i = 0; i < 40; i++)
+        fds[i] = fixture_raw(f);
+    for (int i = 0; i < 40; i++) {
+        fixture_expect_error(fds[i], SHMEM_ERR_TIMEOUT, "no hello in time");
+        fixture_expect_closed(fds[i]);
+        close(fds[i]);
+    }
+    CHECK_EQ(fixture_count_fds(f->pid), before);
+    fixture_counts(client); /* attached ones are not affected */
+    shmemi_client_detach(client);
+    fixture_end(f);
+}
+
+static void crowd(void)
+{
+    fixture_server_t *f = fixture_server();
+    enum { MORE = SHMEMI_HALF_OPEN + 30 };
+    static int fds[MORE];
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    if (limit.rlim_cur < MORE + 100)
+        SKIP("needs more descriptors than ulimit -n allows");
+    for (int i = 0; i < MORE; i++)
+        fds[i] = fixture_raw(f);
+    shmemi_client_t *client = fixture_attach(f); /* gets in all the same */
+    shmemi_wire_message_t m;
+    CHECK_EQ(fixture_receive(fds[0], &m), 0); /* the oldest had to go */
+    CHECK(fixture_count_fds(f->pid) < SHMEMI_HALF_OPEN + 40);
+    for (int i = 0; i < MORE; i++)
+        close(fds[i]);
+    shmemi_client_detach(client);
+    fixture_end(f);
+}
+
+static void few_descriptors(void *arg)
+{
+    struct rlimit limit = {40, 40};
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    fixture_serve(arg);
+}
+
+static void descriptors_run_out(void)
+{
+    fixture_server_t *f = fixture_new();
+    f->pid = harness_fork(few_descriptors, f);
+    while (!atomic_load(&f->ready))
+        harness_sleep(0.001);
+    shmemi_client_t *client = fixture_attach(f), *clients[40];
+    int n = 0, segments = 0;
+    while (n < 40 && fixture_try_attach(f, &clients[n]) == SHMEM_OK)
+        n++;
+    CHECK(n > 5 && n < 40);
+    CHECK_EQ(shmem_error_detail()->status, SHMEM_ERR_LIMIT);
+    shmemi_segment_request_t r = {NULL, 4096, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 0};
+    shmemi_segment_t s;
+    while (segments < 40 && shmemi_client_segment_create(client, &r, &s) == SHMEM_OK)
+        segments++;
+    CHECK(segments < 40);
+    CHECK_EQ(shmem_error_detail()->status, SHMEM_ERR_LIMIT);
+    while (n)
+        shmemi_client_detach(clients[--n]);
+    FIXTURE_AWAIT(client, clients, 1);
+    CHECK_OK(shmemi_client_segment_create(client, &r, &s)); /* and all is well again */
+    shmemi_client_detach(client);
+    fixture_end(f);
+}
+
+int main(void)
+{
+    RUN(each_breach);
+    RUN(wrong_pidfd);
+    RUN(slow_reader);
+    RUN(half_open);
+    RUN(crowd);
+    RUN(descriptors_run_out);
+    RUN(noise);
+    return harness_end();
+}

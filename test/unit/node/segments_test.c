@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Segments: names, kinds, counts of openings, what is freed when, long reservations, two servers.
+ */
+#include "fixture.h"
+#include "os/segment.h"
+
+#define MIB (1ull << 20)
+
+static void create_open_close(void)
+{
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *a = fixture_attach(f), *b = fixture_attach(f);
+    shmemi_segment_t made = fixture_segment(a, "heap", 10000), opened;
+    void *one, *two;
+    CHECK(made.created);
+    CHECK_EQ(made.bytes, 12288);
+    CHECK_EQ(made.page_bytes, 4096);
+    CHECK(fcntl(made.fd, F_GETFD) & FD_CLOEXEC);
+    CHECK_OK(shmemi_client_segment_open(b, "heap", &opened));
+    CHECK(!opened.created);
+    CHECK_EQ(opened.id, made.id);
+    CHECK_EQ(opened.offset, made.offset);
+    CHECK(opened.fd != made.fd);
+    CHECK_OK(shmemi_space_map(made.offset, made.bytes, made.fd, 1, &one));
+    CHECK_OK(shmemi_space_map(opened.offset, opened.bytes, opened.fd, 1, &two));
+    CHECK(one == two);
+    ((volatile char *)one)[11111] = 1;
+    CHECK_OK(shmemi_space_unmap(one));
+    CHECK_OK(shmemi_space_unmap(two));
+    CHECK_EQ(fixture_counts(a).segments, 1);
+    CHECK_EQ(fixture_counts(a).segment_bytes, 12288);
+    shmemi_client_segment_close(a, &made);
+    CHECK_EQ(made.fd, -1);
+    shmemi_client_segment_close(a, &made); /* again: nothing */
+    CHECK_EQ(fixture_counts(a).segments, 1);
+    shmemi_client_segment_close(b, &opened); /* the last one */
+    CHECK_EQ(fixture_counts(a).segments, 0);
+    CHECK_EQ(fixture_counts(a).segment_bytes, 0);
+    shmemi_client_detach(a);
+    shmemi_client_detach(b);
+    fixture_end(f);
+}
+
+static void refusals(void)
+{
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *a = fixture_attach(f), *b = fixture_attach(f);
+    shmemi_segment_t made = fixture_segment(a, "x", 4096), s = {.id = 77, .fd = -1};
+    shmemi_segment_request_t r = {"x", 4096, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 0};
+    CHECK_STATUS(shmemi_client_segment_create(b, &r, &s), SHMEM_ERR_EXISTS);
+    CHECK(strstr(shmem_error_detail()->text, "'x' of 4096 bytes"));
+    r.open_existing = 1;
+    r.bytes = 4097;
+    CHECK_STATUS(shmemi_client_segment_create(b, &r, &s), SHMEM_ERR_MISMATCH);
+    CHECK(strstr(shmem_error_detail()->text, "4096") && strstr(shmem_error_detail()->text, "4097"));
+    r.bytes = 4096;
+    r.kind = SHMEMI_SEGMENT_POOL;
+    CHECK_STATUS(shmemi_client_segment_create(b, &r, &s), SHMEM_ERR_MISMATCH);
+    r.kind = (shmemi_segment_kind_t)9;
+    r.name = "y";
+    CHECK_STATUS(shmemi_client_segment_create(b, &r, &s), SHMEM_ERR_INVALID);
+    r.kind = SHMEMI_SEGMENT_PLAIN;
+    r.huge = 5;
+    CHECK_STATUS(shmemi_client_segment_create(b, &r, &s), SHMEM_ERR_INVALID);
+    r.huge = SHMEMI_HUGE_OFF;
+    r.bytes = 0;
+    CHECK_STATUS(shmemi_client_segment_create(b, &r, &s), SHMEM_ERR_INVALID);
+    r.bytes = SHMEMI_SPACE_BYTES + 1;
+    CHECK_STATUS(shmemi_client_segment_create(b, &r, &s), SHMEM_ERR_LIMIT);
+    r.bytes = SHMEMI_SPACE_BYTES; /* the guard does not fit any more */
+    r.reserve = 0;
+    CHECK_STATUS(shmemi_client_segment_create(b, &r, &s), SHMEM_ERR_LIMIT);
+    r.bytes = 4096;
+    static const char *const bad[] = {"", "..", "a/../b", "with space", "\xc3\xa4"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        r.name = bad[i];
+        CHECK_STATUS(shmemi_client_segment_create(b, &r, &s), SHMEM_ERR_INVALID);
+        CHECK_STATUS(shmemi_client_segment_open(b, bad[i], &s), SHMEM_ERR_INVALID);
+    }
+    CHECK_STATUS(shmemi_client_segment_open(b, NULL, &s), SHMEM_ERR_INVALID);
+    CHECK_STATUS(shmemi_client_segment_open(b, "nosuch", &s), SHMEM_ERR_NOT_FOUND);
+    CHECK_EQ(s.id, 77);
+    CHECK_EQ(fixture_counts(b).segments, 1);
+    r.name = "x"; /* all those refusals have broken nothing */
+    r.open_existing = 1;
+    CHECK_OK(shmemi_client_segment_create(b, &r, &s));
+    CHECK_EQ(s.id, made.id);
+    shmemi_client_detach(a);
+    shmemi_client_detach(b);
+    fixture_end(f);
+}
+
+static void counted_openings(void)
+{
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *a = fixture_attach(f);
+    shmemi_segment_t s[8];
+    s[0] = fixture_segment(a, "x", 4096);
+    for (int i = 1; i < 8; i++)
+        CHECK_OK(shmemi_client_segment_open(a, "x", &s[i]));
+    for (int i = 0; i < 8; i++) {
+        CHECK_EQ(fixture_counts(a).segments, 1);
+        shmemi_client_segment_close(a, &s[i]);
+    }
+    CHECK_EQ(fixture_counts(a).segments, 0);
+    s[0] = fixture_segment(a, NULL, 4096); /* anonymous: never meet */
+    s[1] = fixture_segment(a, NULL, 4096);
+    CHECK(s[0].id != s[1].id && s[0].offset != s[1].offset);
+    CHECK_EQ(fixture_counts(a).segments, 2);
+    shmemi_client_detach(a); /* closes what is open, and returns when that is done */
+    a = fixture_attach(f);
+    CHECK_EQ(fixture_counts(a).segments, 0);
+    shmemi_client_detach(a);
+    fixture_end(f);
+}
+
+static void freed_memory_returns(void)
+{
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *a = fixture_attach(f);
+    uint64_t first = 0;
+    for (int i = 0; i < 100; i++) { /* 1.6 GiB in all, never more than 16 MiB */
+        shmemi_segment_t s = fixture_segment(a, "big", 16 * MIB);
+        if (!first)
+            first = s.offset;
+        CHECK_EQ(s.offset, first); /* the place is used again */
+        shmemi_client_segment_close(a, &s);
+    }
+    shmemi_client_detach(a);
+    fixture_end(f);
+}
+
+static void impatient(int rank, int n, void *arg)
+{
+    shmemi_client_t *a = fixture_attach(arg);
+    shmemi_segment_request_t r = {"slow", 96 * MIB, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 1};
+    shmemi_segment_t s;
+    (void)rank;
+    (void)n;
+    CHECK_OK(shmemi_client_segment_create(a, &r, &s));
+    CHECK_EQ(s.bytes, 96 * MIB);
+    CHECK_OK(shmemi_segment_verify(s.fd, s.bytes));
+    shmemi_client_detach(a);
+}
+
+static void made_by_a_thread(void)
+{
+    fixture_server_t *f = fixture_server();
+    harness_pes(6, HARNESS_THREAD, 60, impatient, f); /* one makes it, the others wait */
+    shmemi_client_t *a = fixture_attach(f);
+    FIXTURE_AWAIT(a, clients, 1);
+    CHECK_EQ(fixture_counts(a).segments, 0);
+    shmemi_segment_request_t r = {"toomuch",       1ull << 43, SHMEMI_SEGMENT_PLAIN,
+                                  SHMEMI_HUGE_OFF, 1,          0};
+    shmemi_segment_t s;
+    CHECK_STATUS(shmemi_client_segment_create(a, &r, &s), SHMEM_ERR_NOMEM);
+    CHECK_EQ(fixture_counts(a).segments, 0);
+    shmemi_client_detach(a);
+    fixture_end(f);
+}
+
+static void ask_and_die(void *arg)
+{
+    shmemi_client_t *a = fixture_attach(arg);
+    shmemi_segment_request_t r = {"orphan", 64 * MIB, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 0};
+    shmemi_segment_t s;
+    alarm(1); /* in case the server is faster */
+    signal(SIGALRM, SIG_DFL);
+    shmemi_client_segment_create(a, &r, &s);
+    raise(SIGKILL);
+}
+
+static void creator_dies_waiting(void)
+{
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *a = fixture_attach(f);
+    for (int i = 0; i < 3; i++) {
+        pid_t pid = harness_fork(ask_and_die, f);
+        harness_sleep(0.004 * (i + 1));
+        kill(pid, SIGKILL);
+        CHECK_EQ(harness_wait(pid, 10), -SIGKILL);
+        FIXTURE_AWAIT(a, clients, 1);
+        FIXTURE_AWAIT(a, segments, 0);
+    }
+    shmemi_client_detach(a);
+    fixture_end(f);
+}
+
+static void server_failures(void)
+{
+    static const struct {
+        const char *point;
+        unsigned nth;
+    } faults[] = {{"node.table.add", 1}, {"node.hold.add", 1}, {"os.segment.create", 2}};
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        fixture_server_t *f = fixture_new();
+        f->fault_armed = 1;
+        strcpy(f->fault, faults[i].point);
+        f->action = SHMEMI_FAULT_FAIL;
+        f->nth = faults[i].nth;
+        fixture_start(f);
+        shmemi_client_t *a = fixture_attach(f);
+        shmemi_segment_request_t r = {"x", 4096, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 0};
+        shmemi_segment_t s;
+        if (shmemi_client_segment_create(a, &r, &s) == SHMEM_OK && i < 2)
+            harness_fail(__FILE__, __LINE__, "%s did not strike", faults[i].point);
+        shmemi_client_detach(a);
+        a = fixture_attach(f);
+        CHECK_EQ(fixture_counts(a).segments, 0);
+        CHECK_OK(shmemi_client_segment_create(a, &r, &s));
+        shmemi_client_detach(a);
+        fixture_end(f);
+    }
+}
+
+static void two_servers(void)
+{
+    fixture_server_t *f = fixture_server(), *g = fixture_server();
+    shmemi_client_t *a = fixture_attach(f), *b = fixture_attach(g);
+    CHECK(shmemi_client_actor(a)->roster != shmemi_client_actor(b)->roster);
+    shmemi_segment_t s = fixture_segment(a, "same", 4096), t = fixture_segment(b, "same", 4096);
+    void *p, *q;
+    CHECK_OK(shmemi_space_map(s.offset, s.bytes, s.fd, 1, &p));
+    CHECK_OK(shmemi_space_map(t.offset, t.bytes, t.fd, 1, &q));
+    CHECK(p != q);
+    CHECK_OK(shmemi_space_unmap(p));
+    CHECK_OK(shmemi_space_unmap(q));
+    shmemi_client_detach(a);
+    shmemi_client_detach(b);
+    fixture_end(f);
+    fixture_end(g);
+}
+
+int main(void)
+{
+    RUN(create_open_close);
+    RUN(refusals);
+    RUN(counted_openings);
+    RUN(freed_memory_returns);
+    RUN(made_by_a_thread);
+    RUN(creator_dies_waiting);
+    RUN(server_failures);
+    RUN(two_servers);
+    return harness_end();
+}
