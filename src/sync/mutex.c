@@ -16,7 +16,7 @@
 
 enum {
     FIRST_PAUSE = 4,       /* polite pauses before the second look, */
-    LAST_PAUSE = 64,       /* doubled up to this */
+    LAST_PAUSE = 16,       /* doubled up to this */
     YIELD_EVERY_NS = 5000, /* between two offers of the processor to others */
     CROWDED_SPIN_NS = 5000
 };
