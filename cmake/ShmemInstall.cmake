@@ -3,6 +3,8 @@
 
 install(TARGETS shmem EXPORT shmem-targets)
 install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+# The prefix as seen from the file itself, so that an installed tree may be moved.
+file(RELATIVE_PATH SHMEM_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/shmem.pc.in shmem.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/shmem.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(EXPORT shmem-targets NAMESPACE shmem:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/shmem)

@@ -64,10 +64,12 @@ static bool run(train_t *t, const char *path, int epochs)
     uint64_t hash;
     if (!train_distribute(t, path))
         return false;
-    if (t->rank == 0)
+    if (t->rank == 0) {
         printf("  %d PE%s, %d images to learn from, %d held out, %d parameters\n", t->pes,
                t->pes == 1 ? "" : "s", t->order_count, t->images - t->order_count,
                MODEL_PARAMETERS);
+        fflush(stdout);
+    }
     double start = now();
     if (!train_all(t, epochs))
         return false;

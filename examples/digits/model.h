@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small neural network: 64 pixels -> 32 hidden (tanh) -> 10 classes (softmax).
+ * A small neural network: 64 pixels -> 128 hidden (tanh) -> 10 classes (softmax).
  *
  * All parameters are one array of floats, and so are their gradients: that is what is summed over
  * the PEs. Nothing here knows of PEs.
@@ -10,7 +10,7 @@
 
 #include "data.h"
 
-enum { MODEL_HIDDEN = 32 };
+enum { MODEL_HIDDEN = 128 };
 
 typedef struct model {
     float hidden[MODEL_HIDDEN][DIGITS_PIXELS], hidden_bias[MODEL_HIDDEN];

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const float learning_rate = 0.1f, momentum = 0.9f;
+static const float learning_rate = 0.2f, momentum = 0.9f;
 
 bool check(shmem_status_t status, const char *what)
 {

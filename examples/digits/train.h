@@ -8,7 +8,7 @@
 #include "data.h"
 #include "model.h"
 
-enum { TRAIN_BATCH = 64, TRAIN_SEED = 1998 };
+enum { TRAIN_BATCH = 128, TRAIN_SEED = 1998 };
 
 typedef struct train {
     shmem_context_t ctx;

@@ -11,7 +11,7 @@
 
 #include "job.h"
 
-enum { INTERRUPTS_TO_KILL = 3, JOIN_CHECK_NS = 300000000 };
+enum { INTERRUPTS_TO_KILL = 3 };
 
 static const int handled[] = {SIGCHLD, SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
                               SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGALRM};
@@ -109,7 +109,7 @@ static void pe_ended(run_job_t *job, int rank, pid_t pid, int status)
     if (first)
         run_job_fail(job, exit_code_of(status));
     else if (!job->ending)
-        job->join_check = run_now() + JOIN_CHECK_NS;
+        run_joins_ended(&job->joins, rank, run_now());
 }
 
 /* Marks the PE as ended and takes its last output. Returns its rank, -1 if it is none of ours. */
@@ -127,9 +127,10 @@ static int retire(run_job_t *job, pid_t pid)
     }
     if (pid == job->launch.group) {
         job->launch.group = 0;
-        if (!job->killed)
+        if (!job->killed) { /* else we killed it with the rest of the group */
             run_output_say(&job->output, "the guard process %d was killed", (int)pid);
-        run_job_fail(job, RUN_EXIT_FAILED);
+            run_job_fail(job, RUN_EXIT_FAILED);
+        }
     }
     return -1;
 }
@@ -158,9 +159,4 @@ void run_job_reap(run_job_t *job)
                 if (WIFSIGNALED(ended[i].status) == signaled)
                     pe_ended(job, ended[i].rank, ended[i].pid, ended[i].status);
     } while (n == BATCH);
-}
-
-void run_job_check_joins(run_job_t *job)
-{
-    job->join_check = 0;
 }

@@ -40,15 +40,21 @@ static void look_at_clock(run_job_t *job)
         run_launch_signal(&job->launch, SIGKILL);
         job->killed = true;
     }
-    if (job->join_check && now >= job->join_check)
-        run_job_check_joins(job);
+    if (job->joins.next && now >= job->joins.next && !job->ending && job->living &&
+        run_joins_look(&job->joins, job->launch.server, now))
+        run_output_say(
+            &job->output,
+            "rank %d ended with exit code 0 without joining the job; the others wait for "
+            "it in shmem_init()",
+            job->joins.rank);
 }
 
 /* Milliseconds until the clock must be looked at again, rounded up; -1: never. */
 static int poll_timeout(const run_job_t *job)
 {
     int64_t times[] = {job->ending && !job->killed ? job->kill_at : 0,
-                       job->ending ? 0 : job->deadline, job->join_check};
+                       job->ending ? 0 : job->deadline,
+                       job->ending || !job->living ? 0 : job->joins.next};
     int64_t next = 0;
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++)
         if (times[i] && (!next || times[i] < next))

@@ -11,6 +11,7 @@
 
 #include <shmem/server.h>
 
+#include "joins.h"
 #include "launch.h"
 
 typedef struct run_job {
@@ -23,7 +24,7 @@ typedef struct run_job {
     int living, exit_code, interrupts;
     bool ending, killed;
     int64_t deadline, kill_at; /* ns, monotonic; 0: none */
-    int64_t join_check;        /* when to look whether a PE ended without joining; 0: not */
+    run_joins_t joins;
     struct pollfd *polls;
     run_stream_t **polled; /* polled[i]: the stream of polls[i] */
 } run_job_t;
@@ -41,7 +42,5 @@ void run_job_signals(sigset_t *set);
 void run_job_take_signals(run_job_t *job);
 /* events.c: reap PEs that have ended; the first failure ends the job. */
 void run_job_reap(run_job_t *job);
-/* events.c: a PE that ended without joining while others wait for it ends the job. */
-void run_job_check_joins(run_job_t *job);
 
 #endif

@@ -118,6 +118,7 @@ static int run(run_job_t *job)
     job->launch.server = shmem_server_address(job->server);
     job->launch.job = name;
     job->launch.output = &job->output;
+    run_joins_init(&job->joins);
     int code = run_launch_start(&job->launch);
     for (int rank = 0; rank < job->options->pes; rank++)
         job->living += job->launch.pes[rank].pid != 0;

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# shmem-info: text, JSON, the page of the settings, bad settings.
+. "$(dirname "$0")/lib.sh"
+info=$BUILD_DIR/bin/shmem-info
+
+expect 0 "$info"
+for section in Topology Pages Limits Kernel 'Node servers' Settings Advice; do says out "^$section\$"; done
+says out '^  node 0 '
+says out 'SHMEM_SPIN +50us +\(default\)'
+
+cat > "$scratch/look.py" <<'PY'
+import json
+import os
+import sys
+info = json.load(open(sys.argv[1]))
+topology = info["topology"]
+nodes = len(topology["nodes"])
+assert nodes >= 1 and topology["processors"] >= 1
+assert topology["processors"] == len(os.sched_getaffinity(0)), topology["processors"]
+for name in ("latency_ns", "bandwidth_gbs"):
+    matrix = topology[name]
+    assert len(matrix) == nodes and all(len(row) == nodes for row in matrix)
+    assert all(x > 0 for row in matrix for x in row)
+total = sum(node["total_bytes"] for node in topology["nodes"])
+here = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+assert 0.8 * here < total < 1.3 * here, (total, here)
+assert info["huge_pages"]["page_bytes"] == os.sysconf("SC_PAGE_SIZE")
+settings = {s["name"]: s for s in info["settings"]}
+assert settings["SHMEM_SPIN"]["value"] == "7us" and settings["SHMEM_SPIN"]["source"] == "environment"
+assert settings["SHMEM_LOG"]["source"] == "default"
+assert info["kernel"]["release"] == os.uname().release
+PY
+expect 0 env SHMEM_SPIN=7us "$info" --json
+python3 "$scratch/look.py" "$scratch/out" || fail "the JSON output"
+
+# bad settings: exit code 1, all of them named, text and JSON
+expect 1 env SHMEM_SPIN=50 SHMEM_RANK=-1 SHMEM_HUGE_PAGES= "$info"
+[ "$(grep -c '^    BAD: ' "$scratch/out")" = 3 ] || fail "not every bad setting is named"
+says err '3 settings have a bad value'
+expect 1 env SHMEM_SIZE=20kk "$info" --json
+python3 -c 'import json,sys; s = {x["name"]: x for x in json.load(open(sys.argv[1]))["settings"]}
+assert "20kk" in s["SHMEM_SIZE"]["error"]' "$scratch/out" || fail "a bad setting in JSON"
+expect 1 env SHMEM_JOB=$'\xff\xfe' SHMEM_LOG=loud "$info" --json
+python3 -m json.tool "$scratch/out" > /dev/null || fail "invalid JSON for a setting that is no text"
+
+# a server: reachable or not
+expect 0 env SHMEM_SERVER=@shmem-nobody-$mark "$info"
+says out 'not reachable, Connection refused'
+expect 0 env SHMEM_SERVER=/nowhere/at/all "$info"
+says out 'not reachable, No such file'
+expect 0 "$run" -n 1 "$info"
+says out 'SHMEM_SERVER +@shmem[^ ]*: reachable'
+
+# the page of the settings has a row for each, and is what docs/ holds
+expect 0 "$info" --settings-doc
+cmp "$scratch/out" "$SOURCE_DIR/docs/settings.md" || fail "docs/settings.md is out of date"
+[ "$(grep -c '^| `SHMEM_' "$scratch/out")" = "$("$info" --json | grep -c '"meaning"')" ] || fail "settings are missing"
+
+expect 0 "$info" --version
+expect 0 "$info" --help
+expect 2 "$info" --unknown
+expect 2 "$info" extra
+timeout 20 "$info" > /dev/full 2> "$scratch/err"
+[ $? = 3 ] || fail "a full disk passed for success"
+
+# every option of a program is in its manual page
+for program in shmem-run shmem-info shmemd; do
+  [ -x "$BUILD_DIR/bin/$program" ] || { note_skip "$program is not built"; continue; }
+  page=$SOURCE_DIR/docs/man/$program.1
+  for option in $("$BUILD_DIR/bin/$program" --help | grep -oE '(^|[ ,])--[a-z-]+' | tr -d ' ,' | sort -u); do
+    grep -qF -- "$(sed 's/-/\\-/g' <<< "$option")" "$page" || fail "$option is not in $page"
+  done
+done
+finish
