@@ -10,7 +10,12 @@
  * no copy of the rest (it is a hole), and lands on the node of the first page, thus follows the
  * file's policy. What cannot be collapsed is filled with small pages.
  *
- * Invariant: success => every byte of the range has its page. On failure pages made so far stay.
+ * hugetlb files: fallocate() there ignores the policy of bound mappings. So their pages are only
+ * claimed (a shared mapping does that, and the claim stays with the file); they come when the bound
+ * mapping is populated.
+ *
+ * Invariant: success => every byte of the range has its page or claim. On failure pages made so far
+ * stay.
  */
 #include "os/reserve.h"
 
@@ -111,6 +116,30 @@ static shmem_status_t reserve_pieces(int fd, uint64_t offset, uint64_t bytes, ui
     return SHMEM_OK;
 }
 
+/* ---- hugetlb ---- */
+
+static shmem_status_t claim_hugetlb(int fd, uint64_t offset, uint64_t bytes, uint64_t page)
+{
+    uint64_t start = offset & ~(page - 1), end = (offset + bytes + page - 1) & ~(page - 1);
+    void *p = SHMEMI_FAULT("os.segment.claim")
+                  ? MAP_FAILED
+                  : mmap(NULL, end - start, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)start);
+    if (p == MAP_FAILED)
+        return shmemi_fail(SHMEM_ERR_NOMEM, LAYER,
+                           "cannot claim %llu huge pages of %llu KiB: %llu "
+                           "MiB of them are free (vm.nr_hugepages)",
+                           (unsigned long long)((end - start) / page),
+                           (unsigned long long)page / 1024,
+                           (unsigned long long)shmemi_reserve_hugetlb_free() >> 20);
+    munmap(p, end - start);
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_reserve_hugetlb_fill(int fd, uint64_t bytes)
+{
+    return reserve_pieces(fd, 0, bytes, SHMEMI_HUGE_PAGE);
+}
+
 shmem_status_t shmemi_segment_reserve(int fd, uint64_t offset, uint64_t bytes)
 {
     return shmemi_segment_reserve_huge(fd, offset, bytes, SHMEMI_HUGE_OFF);
@@ -183,9 +212,9 @@ shmem_status_t shmemi_segment_reserve_huge(int fd, uint64_t offset, uint64_t byt
         if (status)
             return status;
     }
-    bool all_huge = page > SHMEMI_PAGE;
-    if (!all_huge && huge != SHMEMI_HUGE_OFF)
-        all_huge = collapse_range(fd, offset, bytes);
+    if (page > SHMEMI_PAGE)
+        return claim_hugetlb(fd, offset, bytes, page);
+    bool all_huge = huge != SHMEMI_HUGE_OFF && collapse_range(fd, offset, bytes);
     status = reserve_pieces(fd, offset, bytes, page);
     if (!status && huge == SHMEMI_HUGE_REQUIRED && !all_huge)
         return shmemi_fail(SHMEM_ERR_UNSUPPORTED, LAYER,

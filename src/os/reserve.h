@@ -13,6 +13,9 @@
 /* Bytes of 2 MiB hugetlb pages that nobody has claimed. */
 uint64_t shmemi_reserve_hugetlb_free(void);
 
+/* Make all pages of a hugetlb file, where the calling thread's policy puts them. */
+shmem_status_t shmemi_reserve_hugetlb_fill(int fd, uint64_t bytes);
+
 /* Does this kernel give 2 MiB pages to a plain memfd? Asked by trying with one page. */
 bool shmemi_reserve_huge_possible(void);
 

@@ -79,8 +79,8 @@ static shmem_status_t make_file(const char *name, uint64_t bytes, unsigned flags
     return SHMEM_OK;
 }
 
-/* Huge pages from the administrator's reserve. All of them are taken at once, whatever the caller
- * wants to reserve himself: a mapping of hugetlb pages that are not there kills at first touch. */
+/* Huge pages from the administrator's reserve. They are claimed at once, whatever the caller wants
+ * to reserve himself: a hugetlb page that is not there kills at first touch. */
 static shmem_status_t create_hugetlb(const shmemi_segment_params_t *params, uint64_t bytes,
                                      int *out)
 {
@@ -89,6 +89,8 @@ static shmem_status_t create_hugetlb(const shmemi_segment_params_t *params, uint
     if (status)
         return status;
     status = shmemi_segment_reserve(fd, 0, bytes);
+    if (!status && params->reserve)
+        status = shmemi_reserve_hugetlb_fill(fd, bytes);
     if (status)
         close(fd);
     else

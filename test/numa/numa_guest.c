@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The first process of a small virtual machine with several NUMA nodes: checks of topology and
+ * placement that need more than one real node, and an older kernel. test/scripts/numa_test.sh boots
+ * it and tells it by the kernel's command line what it should find:
+ *
+ *   shmem.memory=1,1,1,0   nodes with memory        shmem.cpus=1,1,0,1  processors of each node
+ *   shmem.distances=10,20,20,10                     the table, row by row
+ *
+ * It ends with the line "GUEST passed" or "GUEST failed" on the console.
+ */
+#include <fcntl.h>
+#include <linux/mempolicy.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/settings.h"
+#include "harness.h"
+#include "os/reserve.h"
+#include "os/segment.h"
+#include "os/space.h"
+#include "topo/topo.h"
+
+#define MIB (1ull << 20)
+
+enum { NODES_MAX = 8, SMALL_PAGES = 512 };
+
+static int expected_nodes, memory[NODES_MAX], cpus[NODES_MAX];
+static double distances[NODES_MAX * NODES_MAX];
+static shmem_topology_t topology;
+
+/* Numbers after shmem.NAME= on the kernel's command line. */
+static int read_list(const char *name, double *out, int room)
+{
+    static char line[4096];
+    int n = 0;
+    FILE *f = fopen("/proc/cmdline", "re");
+    CHECK(f != NULL && fgets(line, sizeof line, f) != NULL);
+    fclose(f);
+    char *p = strstr(line, name);
+    CHECK(p != NULL);
+    for (p += strlen(name); n < room && *p > ' '; p += *p == ',')
+        out[n++] = strtod(p, &p);
+    return n;
+}
+
+static void read_expectations(void)
+{
+    double list[NODES_MAX];
+    expected_nodes = read_list("shmem.memory=", list, NODES_MAX);
+    for (int i = 0; i < expected_nodes; i++)
+        memory[i] = (int)list[i];
+    CHECK_EQ(read_list("shmem.cpus=", list, NODES_MAX), expected_nodes);
+    for (int i = 0; i < expected_nodes; i++)
+        cpus[i] = (int)list[i];
+    CHECK_EQ(read_list("shmem.distances=", distances, NODES_MAX * NODES_MAX),
+             expected_nodes * expected_nodes);
+}
+
+static void topology_is_right(void)
+{
+    int total = 0;
+    CHECK_OK(shmem_topology_create(&topology));
+    CHECK_EQ(shmem_topology_nodes(topology), expected_nodes);
+    for (int i = 0; i < expected_nodes; i++) {
+        shmem_topology_node_t node;
+        CHECK_OK(shmem_topology_node(topology, i, &node));
+        CHECK_EQ(node.os_index, i);
+        CHECK_EQ(node.processors, cpus[i]);
+        CHECK_EQ(node.total_bytes > 0, memory[i]);
+        CHECK_EQ(node.free_bytes > 0, memory[i]);
+        total += cpus[i];
+    }
+    CHECK_EQ(shmem_topology_processors(topology), total);
+}
+
+static void distances_are_the_firmwares(void)
+{
+    for (int i = 0; i < expected_nodes; i++)
+        for (int j = 0; j < expected_nodes; j++) {
+            double wanted = distances[i * expected_nodes + j] * 9, got;
+            got = shmem_topology_latency(topology, i, j);
+            if (got < wanted - 0.01 || got > wanted + 0.01)
+                harness_fail(__FILE__, __LINE__, "latency %d to %d: %g, expected %g", i, j, got,
+                             wanted);
+        }
+}
+
+static void run_on_processor(int processor)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
+}
+
+static void run_anywhere(void)
+{
+    cpu_set_t set;
+    memset(&set, 0xff, sizeof set);
+    CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
+}
+
+/* Processors are numbered node by node. */
+static void current_node_is_right(void)
+{
+    int processor = 0;
+    for (int node = 0; node < expected_nodes; node++)
+        for (int i = 0; i < cpus[node]; i++) {
+            run_on_processor(processor++);
+            CHECK_EQ(shmemi_topo_current_node(topology), node);
+        }
+    run_anywhere();
+}
+
+static int segment(uint64_t bytes, int huge)
+{
+    shmemi_segment_params_t p = {"shmem-numa-test", bytes, huge, 0};
+    int fd;
+    uint64_t rounded, page;
+    CHECK_OK(shmemi_segment_create(&p, &fd, &rounded, &page));
+    return fd;
+}
+
+/* All pages of the range lie on the node; *huge (may be NULL) tells how much 2 MiB pages map. */
+static void check_placement(char *p, uint64_t bytes, int node, uint64_t *huge)
+{
+    static int found[16 * MIB / 4096];
+    CHECK_OK(shmemi_segment_populate(p, bytes, SHMEMI_HUGE_OFF, 2, huge));
+    CHECK_OK(shmemi_topo_placement(topology, p, bytes / 4096, 4096, found));
+    for (uint64_t i = 0; i < bytes / 4096; i++)
+        if (found[i] != node)
+            harness_fail(__FILE__, __LINE__, "page %llu lies on node %d, bound to %d",
+                         (unsigned long long)i, found[i], node);
+}
+
+/* From every processor to every node with memory: small pages, large ones, and pages that come only
+ * when the mapping is populated. */
+typedef enum way { SMALL, HUGE, BY_POPULATE, WAYS } way_t;
+
+static void bind_and_check(int node, way_t way, int strict)
+{
+    uint64_t bytes = way == HUGE ? 8 * MIB : SMALL_PAGES * 4096, huge = 0;
+    int fd = segment(bytes, SHMEMI_HUGE_AUTO);
+    char *p;
+    CHECK_OK(shmemi_space_map(0, bytes, fd, 1, (void **)&p));
+    CHECK_OK(shmemi_topo_bind(topology, p, bytes, node, strict));
+    if (way == SMALL)
+        CHECK_OK(shmemi_segment_reserve(fd, 0, bytes));
+    if (way == HUGE)
+        CHECK_OK(shmemi_segment_reserve_huge(fd, 0, bytes, SHMEMI_HUGE_REQUIRED));
+    check_placement(p, bytes, node, &huge);
+    CHECK(way != HUGE || huge == bytes);
+    CHECK_OK(shmemi_space_unmap(p));
+    close(fd);
+}
+
+static void binding_is_honoured(void)
+{
+    int processors = shmem_topology_processors(topology);
+    bool huge = shmemi_reserve_huge_possible();
+    fprintf(stderr, "  2 MiB pages for shared memory: %s\n", huge ? "yes" : "no");
+    for (int processor = 0; processor < processors; processor++) {
+        run_on_processor(processor);
+        for (int node = 0; node < expected_nodes; node++)
+            for (way_t way = SMALL; way < WAYS; way++)
+                if (memory[node] && (huge || way != HUGE)) {
+                    bind_and_check(node, way, 1);
+                    bind_and_check(node, way, 0);
+                }
+    }
+    run_anywhere();
+}
+
+/* One segment, a part for each node, as the parts of symmetric memory are. */
+static void parts_of_one_segment(void)
+{
+    uint64_t part = 2 * MIB;
+    int fd = segment(part * (uint64_t)expected_nodes, SHMEMI_HUGE_AUTO);
+    char *p;
+    CHECK_OK(shmemi_space_map(0, part * (uint64_t)expected_nodes, fd, 1, (void **)&p));
+    for (int node = 0; node < expected_nodes; node++) {
+        if (!memory[node])
+            continue;
+        uint64_t at = part * (uint64_t)node;
+        CHECK_OK(shmemi_topo_bind(topology, p + at, part, node, 1));
+        CHECK_OK(shmemi_segment_reserve_huge(fd, at, part, SHMEMI_HUGE_AUTO));
+    }
+    for (int node = 0; node < expected_nodes; node++)
+        if (memory[node])
+            check_placement(p + part * (uint64_t)node, part, node, NULL);
+    CHECK_OK(shmemi_space_unmap(p));
+    close(fd);
+}
+
+/* The thread's own policy neither wins over the binding nor is changed by it. */
+static void own_policy_stays(void)
+{
+    unsigned long mask[16] = {1}, after[16] = {0}; /* node 0 */
+    int mode = -1;
+    CHECK(syscall(SYS_set_mempolicy, MPOL_BIND, mask, 1025ul) == 0);
+    for (way_t way = SMALL; way < WAYS; way++)
+        if (way != HUGE || shmemi_reserve_huge_possible())
+            bind_and_check(1, way, 1);
+    CHECK(syscall(SYS_get_mempolicy, &mode, after, 1024ul, NULL, 0ul) == 0);
+    CHECK_EQ(mode, MPOL_BIND);
+    CHECK(memcmp(mask, after, sizeof mask) == 0);
+    CHECK(syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0ul) == 0);
+}
+
+/* Memory wanted on a node that has none: strictly an error, else the nearest that has some. */
+static void node_without_memory(void)
+{
+    int node = 0, order[NODES_MAX];
+    while (node < expected_nodes && memory[node])
+        node++;
+    if (node == expected_nodes)
+        return;
+    int fd = segment(MIB, SHMEMI_HUGE_OFF);
+    char *p;
+    CHECK_OK(shmemi_space_map(0, MIB, fd, 1, (void **)&p));
+    CHECK(shmemi_topo_bind(topology, p, MIB, node, 1) != SHMEM_OK);
+    CHECK_OK(shmemi_topo_bind(topology, p, MIB, node, 0));
+    CHECK_OK(shmemi_segment_reserve(fd, 0, MIB));
+    shmemi_topo_order(topology, node, order);
+    check_placement(p, MIB, order[0], NULL);
+    CHECK_EQ(order[expected_nodes - 1], node);
+    CHECK_OK(shmemi_space_unmap(p));
+    close(fd);
+}
+
+static volatile sig_atomic_t alarms;
+
+static void on_alarm(int number)
+{
+    (void)number;
+    alarms++;
+}
+
+/* This kernel's fallocate() gives up and undoes at every signal. */
+static void storm_of_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_alarm};
+    struct itimerval timer = {{0, 1000}, {0, 1000}}, off = {{0, 0}, {0, 0}};
+    sigaction(SIGALRM, &action, NULL);
+    for (int huge = SHMEMI_HUGE_AUTO; huge <= SHMEMI_HUGE_OFF; huge += 2) {
+        int fd = segment(64 * MIB, SHMEMI_HUGE_OFF);
+        struct stat info;
+        setitimer(ITIMER_REAL, &timer, NULL);
+        CHECK_OK(shmemi_segment_reserve_huge(fd, 0, 64 * MIB, huge));
+        setitimer(ITIMER_REAL, &off, NULL);
+        CHECK(fstat(fd, &info) == 0 && (uint64_t)info.st_blocks * 512 == 64 * MIB);
+        close(fd);
+    }
+    fprintf(stderr, "  %d signals\n", (int)alarms);
+    CHECK(alarms > 0);
+}
+
+/* The administrator's huge pages, used when huge pages are required. */
+static void hugetlb_pages(void)
+{
+    uint64_t free_before = shmemi_reserve_hugetlb_free();
+    CHECK_EQ(free_before, 16 * MIB);
+    for (int reserve = 0; reserve <= 1; reserve++) {
+        shmemi_segment_params_t q = {"shmem-huge", 3 * MIB, SHMEMI_HUGE_REQUIRED, reserve};
+        int fd;
+        uint64_t bytes, page, huge;
+        char *p;
+        CHECK_OK(shmemi_segment_create(&q, &fd, &bytes, &page));
+        CHECK(bytes == 4 * MIB && page == SHMEMI_HUGE_PAGE);
+        CHECK_OK(shmemi_segment_verify(fd, bytes));
+        CHECK_EQ(shmemi_reserve_hugetlb_free(), free_before - bytes); /* claimed or taken */
+        CHECK_OK(shmemi_space_map(0, bytes, fd, 1, (void **)&p));
+        if (!reserve) /* the pool is spread evenly: each node has some */
+            CHECK_OK(shmemi_topo_bind(topology, p, bytes, 1, 1));
+        CHECK_OK(shmemi_segment_reserve_huge(fd, 0, bytes, SHMEMI_HUGE_REQUIRED));
+        CHECK_OK(shmemi_segment_populate(p, bytes, SHMEMI_HUGE_REQUIRED, 2, &huge));
+        CHECK_EQ(huge, bytes);
+        if (!reserve)
+            check_placement(p, bytes, 1, NULL);
+        memset(p, 1, bytes);
+        CHECK_OK(shmemi_segment_release(fd, 2 * MIB, 2 * MIB));
+        CHECK_OK(shmemi_segment_reserve(fd, 2 * MIB, 2 * MIB));
+        CHECK_EQ(p[2 * MIB], 0);
+        CHECK_OK(shmemi_space_unmap(p));
+        close(fd);
+        CHECK_EQ(shmemi_reserve_hugetlb_free(), free_before);
+    }
+}
+
+/* More than the administrator set aside: 2 MiB pages of the other kind, or a refusal. */
+static void hugetlb_runs_out(void)
+{
+    shmemi_segment_params_t q = {"shmem-huge", 24 * MIB, SHMEMI_HUGE_REQUIRED, 1};
+    int fd = -7;
+    uint64_t bytes, page;
+    shmem_status_t status = shmemi_segment_create(&q, &fd, &bytes, &page);
+    if (!shmemi_reserve_huge_possible()) {
+        CHECK(status == SHMEM_ERR_UNSUPPORTED && fd == -7);
+        return;
+    }
+    CHECK(status == SHMEM_OK && page == 4096);
+    close(fd);
+}
+
+static void all_checks(void *arg)
+{
+    struct utsname u;
+    (void)arg;
+    uname(&u);
+    fprintf(stderr, "Linux %s\n", u.release);
+    read_expectations();
+    RUN(topology_is_right);
+    RUN(distances_are_the_firmwares);
+    RUN(current_node_is_right);
+    RUN(binding_is_honoured);
+    RUN(parts_of_one_segment);
+    RUN(own_policy_stays);
+    RUN(node_without_memory);
+    RUN(storm_of_signals);
+    RUN(hugetlb_pages);
+    RUN(hugetlb_runs_out);
+    exit(harness_end());
+}
+
+int main(void)
+{
+    mkdir("/proc", 0755);
+    mkdir("/sys", 0755);
+    mkdir("/tmp", 01777);
+    mount("proc", "/proc", "proc", 0, NULL);
+    mount("sysfs", "/sys", "sysfs", 0, NULL);
+    int result = harness_wait(harness_fork(all_checks, NULL), 50);
+    fprintf(stderr, "GUEST %s\n", result == 0 ? "passed" : "failed");
+    sync();
+    reboot(RB_POWER_OFF);
+    return 1;
+}
