@@ -6,8 +6,10 @@
  * to them may be stored in shared memory. A block may be freed by another thread or process than the
  * one that allocated it. Blocks of a process that dies are given back within a second.
  *
- * Blocks start on 128-byte borders, from 4 KiB up on 4 KiB borders; two blocks never share a cache
- * line. Sizes are rounded up by at most 1/8 (above 1 KiB) to a multiple of 128 bytes.
+ * Blocks start on 128-byte borders; above 32 KiB, and those whose size is a multiple of 4 KiB, on
+ * 4 KiB borders. Two blocks never share a cache line. Sizes are rounded up by at most 1/8 (above
+ * 1 KiB) to a multiple of 128 bytes; in pools of less than 64 MiB a node, sizes from 4 KiB up may be
+ * rounded to whole pages instead.
  *
  * Threads: any thread may allocate and free; small blocks come from a cache of the thread.
  */

@@ -10,14 +10,27 @@
 #include "sync/roster.h"
 #include "topo/topo.h"
 
+/* How long a reclaim waits for an arena whose lock a living (perhaps stopped) client holds. */
+#define SHMEMI_RECLAIM_PATIENCE_NS 200000000
+
 typedef struct shmemi_pool shmemi_pool_t; /* a process's (context's) view of a pool */
 
 /* Bytes of segment needed for a pool of `bytes` of data on `nodes` nodes. OVERFLOW. */
 shmem_status_t shmemi_pool_segment_bytes(uint64_t bytes, int nodes, uint64_t *segment_bytes);
 
-/* Lay out a new pool in `memory` (zeroed, segment_bytes long, 2 MiB-aligned). Publishes itself last. */
+/* Where the data of arena `index` lies in the segment: to bind it to its node before its pages are
+ * reserved. INVALID, OVERFLOW. */
+shmem_status_t shmemi_pool_arena_range(uint64_t bytes, int nodes, int index, uint64_t *offset,
+                                       uint64_t *length);
+
+/* Lay out a new pool in `memory` (zeroed, segment_bytes long, 2 MiB-aligned). Publishes itself
+ * last. */
 shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
-                                  const shmem_pool_params_t *params, const shmem_topology_t topology);
+                                  const shmem_pool_params_t *params,
+                                  const shmem_topology_t topology);
+
+/* Has shmemi_pool_format() finished? `memory` has a page at least. */
+bool shmemi_pool_is_ready(const void *memory);
 
 /* Attach to a formatted pool; checks every header field against segment_bytes. VERSION, CORRUPT. */
 shmem_status_t shmemi_pool_attach(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,
@@ -28,8 +41,10 @@ void shmemi_pool_detach(shmemi_pool_t *pool);
 
 /*
  * Server side: give back everything that client (slot, epoch) holds in the pool in `memory`, which
- * clients may have corrupted: every value is checked, CORRUPT is reported, never followed. `actor` is
- * the server's. Repairs an arena whose lock the dead client held. *blocks: number given back.
+ * clients may have corrupted: every value is checked, CORRUPT is reported, never followed. `actor`
+ * is the server's. Repairs an arena whose lock the dead client held. *blocks: number given back.
+ * TIMEOUT: a living client holds an arena's lock; call it again later (clients that run out of
+ * memory look for blocks of the dead themselves).
  */
 shmem_status_t shmemi_pool_reclaim(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,
                                    uint32_t slot, uint32_t epoch, uint64_t *blocks);
@@ -37,6 +52,11 @@ shmem_status_t shmemi_pool_reclaim(void *memory, uint64_t segment_bytes, shmemi_
 /* The public operations on a view; contracts as in shmem/pool.h. */
 shmem_status_t shmemi_pool_alloc(shmemi_pool_t *pool, size_t bytes, size_t alignment,
                                  shmem_pool_policy_t policy, int node, void **block);
+/* The same with the pool's policy and default alignment. */
+shmem_status_t shmemi_pool_alloc_default(shmemi_pool_t *pool, size_t bytes, void **block);
+/* The same with the pool's policy. */
+shmem_status_t shmemi_pool_alloc_aligned(shmemi_pool_t *pool, size_t bytes, size_t alignment,
+                                         void **block);
 shmem_status_t shmemi_pool_free(shmemi_pool_t *pool, void *block);
 shmem_status_t shmemi_pool_resize(shmemi_pool_t *pool, void **block, size_t bytes);
 shmem_status_t shmemi_pool_block_bytes(shmemi_pool_t *pool, const void *block, size_t *bytes);

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An arena as one process sees it: its lock and its journal.
+ *
+ * The bookkeeping words (state, span map, page records) change only while the arena's lock is held,
+ * each through shmemi_arena_set(), which first writes the word's old value into the journal.
+ *
+ *   Invariants  journal_count == 0  <=>  the words are a state between two operations.
+ *               Undoing entries count-1 ... 0 restores exactly the state before the operation.
+ *               An operation ends with one store (journal_count = 0): it happened or it did not.
+ *
+ * So who gets the lock after its holder was killed restores the old state, whatever instruction the
+ * holder had reached, in time proportional to one operation. Undoing is idempotent: a rescuer may
+ * be killed as well. Errors in the middle of an operation (corrupted lists) are undone in the same
+ * way.
+ *
+ * What it does not do: know what the words mean (buddy.h, span.h).
+ */
+#ifndef SHMEMI_MEMORY_ARENA_H
+#define SHMEMI_MEMORY_ARENA_H
+
+#include <stdbool.h>
+
+#include "base/fault.h"
+#include "memory/layout.h"
+#include "os/clock.h"
+#include "sync/roster.h"
+
+typedef struct shmemi_arena {
+    shmemi_arena_control_t *control;
+    _Atomic uint64_t *map; /* a byte for each chunk, eight in a word; see span.h */
+    shmemi_page_t *page;
+    shmemi_span_t *span;
+    unsigned char *data;
+    uint32_t pages;
+    uint32_t chunks;
+    unsigned chunk_shift;
+    unsigned top; /* order that covers the whole arena */
+    uint32_t index;
+    uint64_t map_index, pages_index; /* journal indices of map[0] and of page[0].word */
+    uint64_t journal_end;            /* first index behind the page records */
+} shmemi_arena_t;
+
+/* Fill in the view of arena `index` of the pool mapped at `memory`. */
+void shmemi_arena_init(shmemi_arena_t *arena, void *memory, const shmemi_layout_t *layout,
+                       uint32_t index);
+
+/* Take the lock; undo what a dead holder left unfinished. TIMEOUT (quiet), CORRUPT (the lock or the
+ * journal holds impossible values), STATE, LIMIT. */
+shmem_status_t shmemi_arena_lock(shmemi_arena_t *arena, const shmemi_actor_t *actor,
+                                 shmemi_deadline_t deadline);
+
+/* The operation is complete. A holder may commit several before it unlocks. */
+void shmemi_arena_commit(shmemi_arena_t *arena);
+
+/* Undo everything since the last commit. CORRUPT: the journal holds impossible values. */
+shmem_status_t shmemi_arena_rollback(shmemi_arena_t *arena);
+
+/* Commit if `status` is SHMEM_OK, else roll back; unlock; returns `status`. */
+shmem_status_t shmemi_arena_unlock(shmemi_arena_t *arena, const shmemi_actor_t *actor,
+                                   shmem_status_t status);
+
+static inline uint64_t shmemi_arena_get(_Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+/* Change a bookkeeping word under the lock. False: the journal is full (corrupted lists). */
+bool shmemi_arena_set(shmemi_arena_t *arena, _Atomic uint64_t *word, uint64_t value);
+
+/* Pages that are not free; a moment old without the lock. */
+static inline uint64_t shmemi_arena_used(const shmemi_arena_t *arena)
+{
+    return shmemi_arena_get(&arena->control->state[SHMEMI_STATE_USED]);
+}
+
+/* Could an allocation of this order succeed now? A hint without the lock. */
+static inline bool shmemi_arena_may_have(const shmemi_arena_t *arena, unsigned order)
+{
+    return shmemi_arena_get(&arena->control->state[SHMEMI_STATE_MASK]) >> order;
+}
+
+#endif

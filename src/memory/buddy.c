@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Splitting, merging and trimming of free blocks; see buddy.h. */
+#include "memory/buddy.h"
+
+#include "base/status.h"
+
+#define LAYER "memory"
+#define SET(arena, word, value)                                                                    \
+    do {                                                                                           \
+        if (!shmemi_arena_set(arena, word, value))                                                 \
+            return corrupt(arena, "the journal is full at page", 0);                               \
+    } while (0)
+
+static shmem_status_t corrupt(const shmemi_arena_t *arena, const char *what, uint32_t page)
+{
+    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                       "arena %u: %s %u; shared memory was overwritten, make a new pool",
+                       arena->index, what, page);
+}
+
+static _Atomic uint64_t *head_of(const shmemi_arena_t *arena, unsigned order)
+{
+    return &arena->control->state[SHMEMI_STATE_HEADS + order];
+}
+
+static _Atomic uint64_t *mask_of(const shmemi_arena_t *arena)
+{
+    return &arena->control->state[SHMEMI_STATE_MASK];
+}
+
+static bool is_free(const shmemi_arena_t *arena, uint32_t page, unsigned order)
+{
+    return shmemi_arena_get(&arena->page[page].word) == shmemi_word_free(order);
+}
+
+/* ---- free lists: doubly linked through the records, page + 1, 0 ends ---- */
+
+static uint32_t next_of(const shmemi_arena_t *arena, uint32_t page)
+{
+    return (uint32_t)(shmemi_arena_get(&arena->page[page].link) >> 32);
+}
+
+static uint32_t prev_of(const shmemi_arena_t *arena, uint32_t page)
+{
+    return (uint32_t)shmemi_arena_get(&arena->page[page].link);
+}
+
+static uint64_t link_of(uint32_t next, uint32_t prev)
+{
+    return (uint64_t)next << 32 | prev;
+}
+
+/* Is `entry` (page + 1) a free block of this order? */
+static bool is_entry(const shmemi_arena_t *arena, uint64_t entry, unsigned order)
+{
+    return entry && entry <= arena->pages && is_free(arena, (uint32_t)entry - 1, order);
+}
+
+static shmem_status_t list_insert(shmemi_arena_t *arena, uint32_t page, unsigned order)
+{
+    uint64_t head = shmemi_arena_get(head_of(arena, order));
+    SET(arena, &arena->page[page].link, link_of((uint32_t)head, 0));
+    SET(arena, &arena->page[page].word, shmemi_word_free(order));
+    if (head) {
+        if (!is_entry(arena, head, order))
+            return corrupt(arena, "a free list begins at impossible page", (uint32_t)head - 1);
+        uint32_t old = (uint32_t)head - 1;
+        SET(arena, &arena->page[old].link, link_of(next_of(arena, old), page + 1));
+    } else {
+        uint64_t mask = shmemi_arena_get(mask_of(arena));
+        SET(arena, mask_of(arena), mask | (uint64_t)1 << order);
+    }
+    SET(arena, head_of(arena, order), page + 1);
+    SHMEMI_KILL_POINT("memory.buddy.inserted");
+    return SHMEM_OK;
+}
+
+static shmem_status_t list_remove(shmemi_arena_t *arena, uint32_t page, unsigned order)
+{
+    uint32_t next = next_of(arena, page), prev = prev_of(arena, page);
+    if ((next && (!is_entry(arena, next, order) || prev_of(arena, next - 1) != page + 1)) ||
+        (prev && (!is_entry(arena, prev, order) || next_of(arena, prev - 1) != page + 1)) ||
+        (!prev && shmemi_arena_get(head_of(arena, order)) != page + 1))
+        return corrupt(arena, "the free list is broken at page", page);
+    if (next)
+        SET(arena, &arena->page[next - 1].link, link_of(next_of(arena, next - 1), prev));
+    if (prev)
+        SET(arena, &arena->page[prev - 1].link, link_of(next, prev_of(arena, prev - 1)));
+    else
+        SET(arena, head_of(arena, order), next);
+    if (!next && !prev) {
+        uint64_t mask = shmemi_arena_get(mask_of(arena));
+        SET(arena, mask_of(arena), mask & ~((uint64_t)1 << order));
+    }
+    SET(arena, &arena->page[page].word, SHMEMI_PAGE_INTERIOR);
+    SHMEMI_KILL_POINT("memory.buddy.removed");
+    return SHMEM_OK;
+}
+
+/* ---- ranges ---- */
+
+/* Order of the largest aligned piece that begins at `page` and ends at or before `end`; a piece
+ * that reaches the arena's end may be cut off there. */
+static unsigned piece_order(const shmemi_arena_t *arena, uint32_t page, uint32_t end)
+{
+    unsigned align = page ? (unsigned)__builtin_ctz(page) : arena->top;
+    unsigned whole = shmemi_log2_floor(end - page);
+    if (end == arena->pages && shmemi_log2_ceil(end - page) <= align)
+        return shmemi_log2_ceil(end - page);
+    return align < whole ? align : whole;
+}
+
+/* Merge the block with its buddies as far as they are free. */
+static shmem_status_t merge(shmemi_arena_t *arena, uint32_t *page, unsigned *order)
+{
+    uint32_t p = *page;
+    unsigned k = *order;
+    for (; k < arena->top; k++) {
+        uint64_t buddy = p ^ (uint64_t)1 << k;
+        if (buddy >= arena->pages)
+            continue; /* behind the end: nothing to merge at this order */
+        uint32_t b = (uint32_t)buddy;
+        unsigned buddy_order = shmemi_log2_ceil(shmemi_buddy_extent(arena, b, k));
+        if (!is_free(arena, b, buddy_order))
+            break;
+        shmem_status_t status = list_remove(arena, b, buddy_order);
+        if (status)
+            return status;
+        if (b < p)
+            p = b;
+        SHMEMI_KILL_POINT("memory.buddy.merged");
+    }
+    *page = p;
+    *order = shmemi_log2_ceil(shmemi_buddy_extent(arena, p, k));
+    return SHMEM_OK;
+}
+
+/* Insert the pages [page, end) as free blocks, merged with their buddies where `merging`. */
+static shmem_status_t insert_range(shmemi_arena_t *arena, uint32_t page, uint32_t end, bool merging)
+{
+    while (page < end) {
+        unsigned order = piece_order(arena, page, end);
+        uint32_t p = page;
+        page += shmemi_buddy_extent(arena, page, order);
+        shmem_status_t status = merging ? merge(arena, &p, &order) : SHMEM_OK;
+        if (!status)
+            status = list_insert(arena, p, order);
+        if (status)
+            return status;
+    }
+    return SHMEM_OK;
+}
+
+static shmem_status_t add_used(shmemi_arena_t *arena, int64_t pages)
+{
+    _Atomic uint64_t *used = &arena->control->state[SHMEMI_STATE_USED];
+    SET(arena, used, shmemi_arena_get(used) + (uint64_t)pages);
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_buddy_format(shmemi_arena_t *arena)
+{
+    return insert_range(arena, 0, arena->pages, false);
+}
+
+/* ---- allocation ---- */
+
+/* A free block of order >= `want` with at least `pages` pages; only a block of order `want` that is
+ * cut off can be too short, and there is at most one. */
+static shmem_status_t find(shmemi_arena_t *arena, unsigned want, uint32_t pages, uint32_t *page,
+                           unsigned *order)
+{
+    uint64_t mask = want < 64 ? shmemi_arena_get(mask_of(arena)) >> want << want : 0;
+    for (; mask; mask &= mask - 1) {
+        unsigned k = (unsigned)__builtin_ctzll(mask);
+        uint64_t entry = k <= arena->top ? shmemi_arena_get(head_of(arena, k)) : 0;
+        if (!is_entry(arena, entry, k))
+            return corrupt(arena, "a free list begins at impossible page", (uint32_t)entry - 1);
+        if (shmemi_buddy_extent(arena, (uint32_t)entry - 1, k) < pages)
+            entry = next_of(arena, (uint32_t)entry - 1);
+        if (!entry)
+            continue;
+        if (!is_entry(arena, entry, k) ||
+            shmemi_buddy_extent(arena, (uint32_t)entry - 1, k) < pages)
+            return corrupt(arena, "a free list holds impossible page", (uint32_t)entry - 1);
+        *page = (uint32_t)entry - 1;
+        *order = k;
+        return SHMEM_OK;
+    }
+    return SHMEM_ERR_NOMEM;
+}
+
+shmem_status_t shmemi_buddy_alloc(shmemi_arena_t *arena, uint32_t pages, unsigned align,
+                                  uint64_t word, uint32_t tag, uint32_t *page)
+{
+    unsigned want = shmemi_log2_ceil(pages), order = 0;
+    uint32_t p = 0;
+    if (want < align)
+        want = align;
+    shmem_status_t status = find(arena, want, pages, &p, &order);
+    if (!status)
+        status = list_remove(arena, p, order);
+    while (!status && order > want) {
+        uint32_t upper = p + (1u << --order);
+        if (upper >= arena->pages)
+            return corrupt(arena, "a free block has a wrong order at page", p);
+        status =
+            list_insert(arena, upper, shmemi_log2_ceil(shmemi_buddy_extent(arena, upper, order)));
+        SHMEMI_KILL_POINT("memory.buddy.split");
+    }
+    if (status)
+        return status;
+    status = insert_range(arena, p + pages, p + shmemi_buddy_extent(arena, p, want), false);
+    SHMEMI_KILL_POINT("memory.buddy.trimmed");
+    if (!status)
+        status = add_used(arena, pages);
+    if (status)
+        return status;
+    SET(arena, &arena->page[p].link, link_of(tag, pages));
+    SET(arena, &arena->page[p].word, word);
+    *page = p;
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_buddy_free(shmemi_arena_t *arena, uint32_t page, uint32_t pages)
+{
+    if (!pages || !shmemi_range_inside(page, pages, arena->pages) ||
+        shmemi_arena_used(arena) < pages)
+        return corrupt(arena, "impossible length of the block at page", page);
+    SET(arena, &arena->page[page].word, SHMEMI_PAGE_INTERIOR);
+    shmem_status_t status = add_used(arena, -(int64_t)pages);
+    if (!status)
+        status = insert_range(arena, page, page + pages, true);
+    return status;
+}
+
+/* ---- looking ---- */
+
+uint32_t shmemi_buddy_length(const shmemi_arena_t *arena, uint32_t page, uint64_t word)
+{
+    unsigned kind = shmemi_word_kind(word);
+    if (kind == SHMEMI_PAGE_FREE) {
+        unsigned order = shmemi_word_order(word);
+        if (order > arena->top || word != shmemi_word_free(order))
+            return 0;
+        uint32_t extent = shmemi_buddy_extent(arena, page, order);
+        bool aligned = !(page & (((uint64_t)1 << order) - 1));
+        return aligned && shmemi_log2_ceil(extent) == order ? extent : 0;
+    }
+    if (kind != SHMEMI_PAGE_USED && kind != SHMEMI_PAGE_CACHED && kind != SHMEMI_PAGE_SPAN)
+        return 0;
+    uint32_t pages = (uint32_t)shmemi_arena_get(&arena->page[page].link);
+    return pages && pages <= arena->pages - page ? pages : 0;
+}
+
+bool shmemi_buddy_locate(const shmemi_arena_t *arena, uint32_t page, uint32_t *head)
+{
+    for (unsigned k = 0; k <= arena->top; k++) {
+        uint32_t p = k < 32 ? page >> k << k : 0;
+        uint64_t word = shmemi_arena_get(&arena->page[p].word);
+        if (shmemi_word_kind(word) == SHMEMI_PAGE_INTERIOR)
+            continue;
+        *head = p;
+        return page - p < shmemi_buddy_length(arena, p, word);
+    }
+    return false;
+}
+
+uint32_t shmemi_buddy_largest(const shmemi_arena_t *arena)
+{
+    uint64_t mask = shmemi_arena_get(mask_of(arena));
+    if (!mask || shmemi_log2_floor(mask) > arena->top)
+        return 0;
+    unsigned k = shmemi_log2_floor(mask);
+    uint64_t first = shmemi_arena_get(head_of(arena, k));
+    if (!first || first > arena->pages)
+        return 0;
+    uint64_t second = next_of(arena, (uint32_t)first - 1); /* the first may be the one cut off */
+    uint32_t best = shmemi_buddy_extent(arena, (uint32_t)first - 1, k), other = 0;
+    if (second && second <= arena->pages)
+        other = shmemi_buddy_extent(arena, (uint32_t)second - 1, k);
+    return best > other ? best : other;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The buddy allocator of an arena: blocks of whole pages.
+ *
+ * A free block of order k begins at a multiple of 2^k pages (from the arena's first page) and has
+ * 2^k pages, except that a block which touches the end of an arena of another size is cut off
+ * there:
+ *
+ *   extent(p, k)  = min(2^k, pages - p)
+ *   Invariants      k = ceil(log2(extent)) for every free block: the order says the true size
+ *                   the block at p XOR 2^k is not free with the order that would complete the pair
+ *                   (pairs are merged; pages behind the end count as free)
+ *                   at most one block of each order is cut off
+ *                   a used block of n pages begins at a multiple of 2^ceil(log2(n))
+ *
+ * So any number of pages is usable, also as one block. A request takes exactly the pages it asks
+ * for: what is left of the block of 2^k is given back at once. Every operation takes a number of
+ * steps bounded by the number of orders.
+ *
+ * All functions want the arena's lock; on error the caller rolls back (shmemi_arena_unlock()).
+ * What it does not do: owners, caches, policies.
+ */
+#ifndef SHMEMI_MEMORY_BUDDY_H
+#define SHMEMI_MEMORY_BUDDY_H
+
+#include "memory/arena.h"
+
+/* All pages of a new arena are free. */
+shmem_status_t shmemi_buddy_format(shmemi_arena_t *arena);
+
+/* Allocate `pages` at a multiple of 2^align pages. The record of the first page becomes `word`, its
+ * link holds `pages` in the low half and `tag` in the high half. NOMEM without a detail, CORRUPT.
+ */
+shmem_status_t shmemi_buddy_alloc(shmemi_arena_t *arena, uint32_t pages, unsigned align,
+                                  uint64_t word, uint32_t tag, uint32_t *page);
+
+/* Free [page, page + pages): a whole block or the end of one. CORRUPT. */
+shmem_status_t shmemi_buddy_free(shmemi_arena_t *arena, uint32_t page, uint32_t pages);
+
+/* Length of the block that begins at `page`, from its record; 0: impossible values. */
+uint32_t shmemi_buddy_length(const shmemi_arena_t *arena, uint32_t page, uint64_t word);
+
+/* First page of the block that contains `page`; false: none (corrupted). */
+bool shmemi_buddy_locate(const shmemi_arena_t *arena, uint32_t page, uint32_t *head);
+
+/* Pages of the largest block that could be allocated now. */
+uint32_t shmemi_buddy_largest(const shmemi_arena_t *arena);
+
+static inline uint32_t shmemi_buddy_extent(const shmemi_arena_t *arena, uint32_t page,
+                                           unsigned order)
+{
+    uint64_t whole = (uint64_t)1 << order, rest = arena->pages - page;
+    return (uint32_t)(whole < rest ? whole : rest);
+}
+
+#endif

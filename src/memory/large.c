@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks of whole pages, and the few that each thread keeps for its next request.
+ *
+ *   FREE  --alloc (lock)-->  USED(client)  --claim (compare-and-swap)-->  CACHED(freeing client)
+ *   CACHED  --alloc from the cache-->  USED      CACHED  --give back (lock)-->  FREE
+ *
+ *   Invariants  whoever turns USED into CACHED is the only one to touch the record afterwards: two
+ *               frees of one block cannot both succeed, and the block's owner at every instant
+ *               is the client whose death gives it back
+ *               cached bytes of a thread <= the view's cache_limit
+ */
+#include "base/status.h"
+#include "memory/pool.h"
+
+#define LAYER "memory"
+
+static uint64_t bytes_of(uint32_t pages)
+{
+    return (uint64_t)pages << SHMEMI_PAGE_SHIFT;
+}
+
+/* ---- what is wrong with a pointer ---- */
+
+/* The block that contains the page, looked up under the lock; kind INTERIOR: none. */
+static shmem_status_t locate(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t page,
+                             uint32_t *head, unsigned *kind)
+{
+    shmem_status_t status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
+    if (status)
+        return status;
+    *kind = SHMEMI_PAGE_INTERIOR;
+    if (shmemi_buddy_locate(arena, page, head))
+        *kind = shmemi_word_kind(shmemi_arena_get(&arena->page[*head].word));
+    return shmemi_arena_unlock(arena, pool->actor, SHMEM_OK);
+}
+
+static shmem_status_t diagnose(shmemi_pool_t *pool, shmemi_arena_t *arena, uint64_t offset)
+{
+    uint32_t page = (uint32_t)(offset >> SHMEMI_PAGE_SHIFT), head = 0;
+    unsigned kind;
+    const void *block = arena->data + offset;
+    shmem_status_t status = locate(pool, arena, page, &head, &kind);
+    if (status)
+        return status;
+    bool start = head == page && !(offset & (SHMEMI_PAGE - 1));
+    if (kind == SHMEMI_PAGE_INTERIOR)
+        return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                           "arena %u: page %u belongs to no block; shared memory was overwritten, "
+                           "make a new pool",
+                           arena->index, page);
+    if (start || kind == SHMEMI_PAGE_FREE)
+        return shmemi_fail(SHMEM_ERR_DOUBLE_FREE, LAYER,
+                           "%p is in free memory of the pool: freed before, or never allocated",
+                           block);
+    return shmemi_fail(SHMEM_ERR_INTERIOR_POINTER, LAYER,
+                       "%p lies %llu bytes behind the start of a block; pass what alloc returned",
+                       block, (unsigned long long)(offset - bytes_of(head)));
+}
+
+/* The word of a USED block that begins at `offset`. */
+static shmem_status_t look(shmemi_pool_t *pool, shmemi_arena_t *arena, uint64_t offset,
+                           uint64_t *word, uint32_t *pages)
+{
+    uint32_t page = (uint32_t)(offset >> SHMEMI_PAGE_SHIFT);
+    /* SYNC page-word: acquire, pairs with release in shmemi_arena_set() and cache_take() */
+    *word = atomic_load_explicit(&arena->page[page].word, memory_order_acquire);
+    if (shmemi_word_kind(*word) != SHMEMI_PAGE_USED || offset & (SHMEMI_PAGE - 1))
+        return diagnose(pool, arena, offset);
+    *pages = shmemi_buddy_length(arena, page, *word);
+    if (!*pages)
+        return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                           "arena %u: the block at page %u has an impossible length; shared memory "
+                           "was overwritten, make a new pool",
+                           arena->index, page);
+    return SHMEM_OK;
+}
+
+/* USED by anybody -> CACHED by the calling client. */
+static shmem_status_t claim(shmemi_pool_t *pool, shmemi_arena_t *arena, uint64_t offset,
+                            uint32_t *pages)
+{
+    uint32_t page = (uint32_t)(offset >> SHMEMI_PAGE_SHIFT);
+    uint64_t word, mine = pool->owner | SHMEMI_PAGE_CACHED;
+    for (;;) {
+        shmem_status_t status = look(pool, arena, offset, &word, pages);
+        if (status)
+            return status;
+        /* SYNC page-word: acquire and release, pairs with acquire in look() */
+        if (atomic_compare_exchange_strong_explicit(&arena->page[page].word, &word, mine,
+                                                    memory_order_acq_rel, memory_order_relaxed))
+            break;
+    }
+    SHMEMI_KILL_POINT("memory.large.claimed");
+    return SHMEM_OK;
+}
+
+/* ---- the thread's cache: oldest first ---- */
+
+static void cache_remove(shmemi_heap_t *heap, uint32_t i)
+{
+    heap->cached_bytes -= bytes_of(heap->cache[i].pages);
+    heap->cached--;
+    for (; i < heap->cached; i++)
+        heap->cache[i] = heap->cache[i + 1];
+}
+
+static bool cache_take(shmemi_heap_t *heap, uint32_t index, uint32_t pages, uint64_t alignment,
+                       void **block)
+{
+    shmemi_arena_t *arena = &heap->pool->arenas[index].arena;
+    for (uint32_t i = heap->cached; i-- > 0;) {
+        shmemi_cached_block_t *b = &heap->cache[i];
+        if (b->pages < pages || b->pages > pages + pages / 8 || b->arena != index ||
+            bytes_of(b->page) & (alignment - 1))
+            continue;
+        uint32_t page = b->page;
+        *block = arena->data + bytes_of(page);
+        cache_remove(heap, i);
+        /* SYNC page-word: release, pairs with acquire in look() */
+        atomic_store_explicit(&arena->page[page].word, heap->pool->owner | SHMEMI_PAGE_USED,
+                              memory_order_release);
+        SHMEMI_KILL_POINT("memory.large.reused");
+        return true;
+    }
+    return false;
+}
+
+/* A claimed block goes back to the arena. */
+static shmem_status_t give_back(shmemi_pool_t *pool, const shmemi_cached_block_t *b)
+{
+    shmemi_arena_t *arena = &pool->arenas[b->arena].arena;
+    shmem_status_t status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
+    if (status)
+        return status;
+    status = shmemi_buddy_free(arena, b->page, b->pages);
+    return shmemi_arena_unlock(arena, pool->actor, status);
+}
+
+static shmem_status_t cache_put(shmemi_heap_t *heap, const shmemi_cached_block_t *b)
+{
+    uint64_t bytes = bytes_of(b->pages), limit = heap->pool->cache_limit;
+    if (bytes > limit / 2)
+        return give_back(heap->pool, b);
+    while (heap->cached == SHMEMI_CACHE_BLOCKS || heap->cached_bytes + bytes > limit) {
+        shmemi_cached_block_t oldest = heap->cache[0];
+        cache_remove(heap, 0);
+        shmem_status_t status = give_back(heap->pool, &oldest);
+        if (status)
+            return status;
+    }
+    heap->cache[heap->cached++] = *b;
+    heap->cached_bytes += bytes;
+    return SHMEM_OK;
+}
+
+uint32_t shmemi_large_flush(shmemi_heap_t *heap)
+{
+    uint32_t n = heap->cached;
+    while (heap->cached) {
+        shmemi_cached_block_t last = heap->cache[heap->cached - 1];
+        cache_remove(heap, heap->cached - 1);
+        SHMEMI_KILL_POINT("memory.large.flush");
+        give_back(heap->pool, &last);
+    }
+    return n;
+}
+
+/* ---- operations ---- */
+
+shmem_status_t shmemi_large_alloc(shmemi_heap_t *heap, uint32_t index, uint32_t pages,
+                                  uint64_t alignment, void **block)
+{
+    shmemi_pool_t *pool = heap->pool;
+    shmemi_arena_t *arena = &pool->arenas[index].arena;
+    uint32_t page;
+    if (cache_take(heap, index, pages, alignment, block))
+        return SHMEM_OK;
+    unsigned align = alignment > SHMEMI_PAGE ? shmemi_log2_floor(alignment) - SHMEMI_PAGE_SHIFT : 0;
+    unsigned order = shmemi_log2_ceil(pages);
+    if (!shmemi_arena_may_have(arena, order > align ? order : align))
+        return SHMEM_ERR_NOMEM;
+    shmem_status_t status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
+    if (status)
+        return status;
+    status = shmemi_buddy_alloc(arena, pages, align, pool->owner | SHMEMI_PAGE_USED, 0, &page);
+    status = shmemi_arena_unlock(arena, pool->actor, status);
+    if (status)
+        return status;
+    SHMEMI_KILL_POINT("memory.large.taken");
+    shmemi_pool_note_high(pool);
+    *block = arena->data + bytes_of(page);
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_large_free(shmemi_heap_t *heap, uint32_t index, uint64_t offset)
+{
+    shmemi_arena_t *arena = &heap->pool->arenas[index].arena;
+    shmemi_cached_block_t b = {index, (uint32_t)(offset >> SHMEMI_PAGE_SHIFT), 0};
+    shmem_status_t status = claim(heap->pool, arena, offset, &b.pages);
+    if (status)
+        return status;
+    shmemi_stats_add(heap->stats, SHMEMI_STAT_frees, 1);
+    shmemi_stats_add(heap->stats, SHMEMI_STAT_free_bytes, bytes_of(b.pages));
+    return cache_put(heap, &b);
+}
+
+shmem_status_t shmemi_large_bytes(shmemi_pool_t *pool, uint32_t index, uint64_t offset,
+                                  uint64_t *bytes)
+{
+    uint64_t word;
+    uint32_t pages;
+    shmem_status_t status = look(pool, &pool->arenas[index].arena, offset, &word, &pages);
+    if (!status)
+        *bytes = bytes_of(pages);
+    return status;
+}
+
+shmem_status_t shmemi_large_shrink(shmemi_heap_t *heap, uint32_t index, uint64_t offset,
+                                   uint32_t pages)
+{
+    shmemi_pool_t *pool = heap->pool;
+    shmemi_arena_t *arena = &pool->arenas[index].arena;
+    uint32_t page = (uint32_t)(offset >> SHMEMI_PAGE_SHIFT), old;
+    shmem_status_t status = claim(pool, arena, offset, &old);
+    if (status)
+        return status;
+    status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
+    if (status)
+        return status;
+    if (pages < old) {
+        status = shmemi_buddy_free(arena, page + pages, old - pages);
+        SHMEMI_KILL_POINT("memory.large.shrunk");
+        if (!status && !shmemi_arena_set(arena, &arena->page[page].link, pages))
+            status = SHMEM_ERR_CORRUPT;
+    }
+    status = shmemi_arena_unlock(arena, pool->actor, status);
+    /* SYNC page-word: release, pairs with acquire in look() */
+    atomic_store_explicit(&arena->page[page].word, pool->owner | SHMEMI_PAGE_USED,
+                          memory_order_release);
+    if (!status)
+        shmemi_stats_add(heap->stats, SHMEMI_STAT_free_bytes, bytes_of(old - pages));
+    return status;
+}

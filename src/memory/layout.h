@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The shared layout of a pool: what lies where in its segment.
+ *
+ *   header | fallback counters | arena 0: control, span map, page records, spans | arena 1 ... |
+ * data
+ *
+ *   Invariants  data offset and data stride are multiples of the data alignment, which is the
+ *               arena's size rounded up to a power of two, at most 2 MiB.
+ *               Every position follows from (capacity, nodes): an attaching process computes it
+ *               and never reads a position from shared memory.
+ *               Each page has a record; the records of the first pages of blocks ("heads") tile
+ *               the arena: head + length = next head, up to the last page. Records of other pages
+ *               have kind INTERIOR.
+ *   Words of a record
+ *       word    kind | order (FREE) | client slot | client epoch (the owner; not FREE)
+ *       link    FREE: next and previous of the free list as page + 1; else the length in pages
+ *   A word of kind USED or CACHED may be changed by compare-and-swap without the arena's lock;
+ *   every other word of the bookkeeping only under it, through the journal (see arena.h).
+ *
+ * What it does not do: it holds no code that changes anything.
+ */
+#ifndef SHMEMI_MEMORY_LAYOUT_H
+#define SHMEMI_MEMORY_LAYOUT_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/util.h"
+#include "shmem/pool.h"
+#include "sync/mutex.h"
+
+#define SHMEMI_POOL_MAGIC 0x314c4f4f50ull /* "POOL1" */
+enum {
+    SHMEMI_POOL_VERSION = 1,
+    SHMEMI_POOL_NODES = 64,       /* most arenas of a pool */
+    SHMEMI_PAGE_SHIFT = 12,       /* of the allocation granule, 4 KiB */
+    SHMEMI_ORDERS = 33,           /* orders of free blocks: 2^0 to 2^32 pages */
+    SHMEMI_JOURNAL_ENTRIES = 984, /* an operation changes fewer words, see docs/design/pools.md */
+    SHMEMI_SPAN_WORDS = 8,        /* a span holds at most 512 objects */
+    SHMEMI_SPAN_CHUNKS = 4        /* a span covers at most 4 chunks */
+};
+#define SHMEMI_DATA_ALIGN 0x200000ull /* 2 MiB */
+
+typedef enum shmemi_page_kind {
+    SHMEMI_PAGE_INTERIOR = 0,
+    SHMEMI_PAGE_FREE = 1,
+    SHMEMI_PAGE_USED = 2,   /* a block of whole pages in the hands of a user */
+    SHMEMI_PAGE_CACHED = 3, /* the same, claimed by a client that keeps it or is freeing it */
+    SHMEMI_PAGE_SPAN = 4    /* a span of small objects */
+} shmemi_page_kind_t;
+
+typedef struct shmemi_page {
+    _Atomic uint64_t word;
+    _Atomic uint64_t link;
+} shmemi_page_t;
+SHMEMI_PIN_SIZE(shmemi_page_t, 16);
+
+static inline unsigned shmemi_word_kind(uint64_t word)
+{
+    return (unsigned)(word & 15);
+}
+static inline unsigned shmemi_word_order(uint64_t word)
+{
+    return (unsigned)(word >> 4) & 63;
+}
+static inline uint64_t shmemi_word_owner(uint64_t word)
+{
+    return word & ~(uint64_t)0xffff;
+}
+static inline uint32_t shmemi_word_slot(uint64_t word)
+{
+    return (uint32_t)(word >> 16) & 0xffff;
+}
+static inline uint32_t shmemi_word_epoch(uint64_t word)
+{
+    return (uint32_t)(word >> 32);
+}
+
+/* The owner (client slot, epoch) as it stands in a word. */
+static inline uint64_t shmemi_owner(uint32_t slot, uint32_t epoch)
+{
+    return (uint64_t)epoch << 32 | (uint64_t)(slot & 0xffff) << 16;
+}
+
+static inline uint64_t shmemi_word_free(unsigned order)
+{
+    return SHMEMI_PAGE_FREE | (uint64_t)order << 4;
+}
+
+/* One span of small objects; the record at index `head page / pages per chunk`. */
+typedef struct shmemi_span {
+    _Atomic uint64_t owner; /* thread row << 32 | its epoch; 0: nobody allocates from it */
+    _Atomic uint32_t class;
+    uint32_t reserved0;
+    uint64_t reserved1[6];
+    _Atomic uint64_t free[SHMEMI_SPAN_WORDS];   /* bit: free; written by the owner only */
+    _Atomic uint64_t remote[SHMEMI_SPAN_WORDS]; /* bit: freed by another, not yet collected */
+    uint64_t reserved2[8];
+} shmemi_span_t;
+SHMEMI_PIN(shmemi_span_t, free, 64);
+SHMEMI_PIN(shmemi_span_t, remote, 128); /* other processes' lines begin here */
+SHMEMI_PIN_SIZE(shmemi_span_t, 256);
+
+typedef struct shmemi_journal_entry {
+    _Atomic uint64_t index; /* of a 64-bit word, counted from the arena's control block */
+    _Atomic uint64_t old;
+} shmemi_journal_entry_t;
+
+/* Places in control.state[]. */
+enum {
+    SHMEMI_STATE_MASK = 0,  /* bit k: the list of order k is not empty */
+    SHMEMI_STATE_USED = 1,  /* pages in blocks that are not FREE */
+    SHMEMI_STATE_SPANS = 2, /* number of spans */
+    SHMEMI_STATE_HEADS = 8, /* first page + 1 of each order's free list, 0: empty */
+    SHMEMI_STATE_WORDS = 64
+};
+
+typedef struct shmemi_arena_control {
+    shmemi_mutex_t lock;
+    _Atomic uint64_t journal_count; /* entries in force; 0: nothing to undo */
+    _Atomic uint64_t journal_high;  /* most entries that an operation ever used */
+    uint64_t reserved[6];
+    _Atomic uint64_t state[SHMEMI_STATE_WORDS];
+    shmemi_journal_entry_t journal[SHMEMI_JOURNAL_ENTRIES];
+} shmemi_arena_control_t;
+SHMEMI_PIN(shmemi_arena_control_t, state, 128);
+SHMEMI_PIN(shmemi_arena_control_t, journal, 640);
+SHMEMI_PIN_SIZE(shmemi_arena_control_t, 16384);
+
+typedef struct shmemi_pool_header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t layout; /* hash of the layouts compiled in */
+    uint64_t segment_bytes;
+    uint64_t bytes; /* capacity as asked for */
+    uint32_t nodes;
+    uint32_t policy;
+    uint32_t node;
+    _Atomic uint32_t ready; /* 1: formatted; stored last */
+    _Atomic uint64_t high_pages;
+    _Atomic uint64_t fallbacks;
+    uint64_t reserved[504];
+} shmemi_pool_header_t;
+SHMEMI_PIN(shmemi_pool_header_t, ready, 44);
+SHMEMI_PIN_SIZE(shmemi_pool_header_t, 4096);
+
+/* Positions, all computed. */
+typedef struct shmemi_layout {
+    uint64_t segment_bytes;
+    uint32_t nodes;
+    uint32_t arena_pages;
+    unsigned chunk_shift; /* pages of a chunk, as power of two: where spans begin */
+    uint32_t chunks;      /* of one arena, the last one perhaps cut off */
+    uint64_t fallbacks;   /* offset of the counters [wanted][got] */
+    uint64_t arenas;      /* offset of arena 0's control block */
+    uint64_t arena_stride;
+    uint64_t map, pages, spans; /* inside an arena's bookkeeping */
+    uint64_t data, data_stride;
+} shmemi_layout_t;
+
+/* Positions for a pool of `bytes` on `nodes` nodes. INVALID, OVERFLOW. */
+shmem_status_t shmemi_layout_compute(uint64_t bytes, uint32_t nodes, shmemi_layout_t *layout);
+
+/* Hash over the sizes and versions of the pool's shared structures. */
+uint32_t shmemi_layout_hash(void);
+
+#endif

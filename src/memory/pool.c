@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The operations of a pool: which allocator serves a request, which block a pointer names.
+ *
+ * Sizes up to the largest class come from spans (slab.c), others are whole pages (large.c). A small
+ * request for which no span can be had takes whole pages as well: NOMEM means that no page is free.
+ */
+#include <string.h>
+
+#include "base/status.h"
+#include "memory/pool.h"
+
+#define LAYER "memory"
+
+/* A checked request. */
+typedef struct request {
+    uint64_t bytes, alignment;
+    uint32_t pages;
+    unsigned class; /* SHMEMI_CLASSES: none, whole pages */
+} request_t;
+
+/* Where a pointer points. */
+typedef struct place {
+    uint32_t arena;
+    bool in_span;
+    unsigned class;
+    uint32_t chunk;  /* first of the span */
+    uint64_t offset; /* in the arena; in the span if in_span */
+} place_t;
+
+static shmem_status_t last_status(void)
+{
+    return shmem_error_detail()->status;
+}
+
+static shmem_status_t corrupt(const place_t *place)
+{
+    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                       "arena %u: the span at chunk %u has an impossible class; shared memory was "
+                       "overwritten, make a new pool",
+                       place->arena, place->chunk);
+}
+
+static shmem_status_t foreign(const shmemi_pool_t *pool, const void *block)
+{
+    return shmemi_fail(SHMEM_ERR_FOREIGN_POINTER, LAYER,
+                       "%p is not in this pool, which lies at %p to %p", block,
+                       (const void *)pool->data, (const void *)(pool->data + pool->data_bytes));
+}
+
+static shmem_status_t double_free(const void *block)
+{
+    return shmemi_fail(SHMEM_ERR_DOUBLE_FREE, LAYER, "the block at %p is free already", block);
+}
+
+static shmem_status_t interior(const void *block, uint32_t size)
+{
+    return shmemi_fail(SHMEM_ERR_INTERIOR_POINTER, LAYER,
+                       "%p is not the start of a block (these have %u bytes); pass what alloc "
+                       "returned",
+                       block, size);
+}
+
+void shmemi_pool_note_high(shmemi_pool_t *pool)
+{
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < pool->nodes; i++)
+        used += shmemi_arena_used(&pool->arenas[i].arena);
+    uint64_t high = shmemi_arena_get(&pool->header->high_pages);
+    while (used > high &&
+           !atomic_compare_exchange_weak_explicit(&pool->header->high_pages, &high, used,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+/* ---- allocation ---- */
+
+static shmem_status_t request_make(const shmemi_pool_t *pool, size_t bytes, size_t alignment,
+                                   request_t *r)
+{
+    if (!bytes || (alignment && !shmemi_is_power_of_two(alignment)) ||
+        alignment > SHMEMI_DATA_ALIGN)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           "a block of %zu bytes, alignment %zu: want at least 1 byte, and a power "
+                           "of two up to 2 MiB",
+                           bytes, alignment);
+    uint64_t rounded;
+    *r = (request_t){bytes, alignment, 0, SHMEMI_CLASSES};
+    if (alignment < SHMEMI_CACHE_LINE)
+        r->alignment = SHMEMI_CACHE_LINE;
+    if (bytes > pool->arena_bytes || !shmemi_round_up(bytes, r->alignment, &rounded) ||
+        (r->alignment > SHMEMI_PAGE && r->alignment > pool->arena_bytes))
+        return shmemi_fail(SHMEM_ERR_OVERFLOW, LAYER,
+                           "a block of %zu bytes, alignment %zu: an arena of this pool has %llu "
+                           "bytes",
+                           bytes, alignment, (unsigned long long)pool->arena_bytes);
+    r->pages = (uint32_t)((r->bytes + SHMEMI_PAGE - 1) >> SHMEMI_PAGE_SHIFT);
+    if (rounded <= pool->classes.largest && r->alignment <= SHMEMI_PAGE)
+        r->class = shmemi_class_of(rounded);
+    return SHMEM_OK;
+}
+
+/* Bytes that a block of this request has, for the statistics. */
+static uint64_t request_size(const shmemi_pool_t *pool, const request_t *r, unsigned class)
+{
+    return class < SHMEMI_CLASSES ? pool->classes.class[class].size
+                                  : (uint64_t)r->pages << SHMEMI_PAGE_SHIFT;
+}
+
+/* Try the arenas in turn. NOMEM without a detail. */
+static shmem_status_t try_arenas(shmemi_heap_t *heap, const request_t *r, unsigned class,
+                                 const uint32_t *order, uint32_t n, void **block)
+{
+    shmem_status_t status = SHMEM_ERR_NOMEM;
+    for (uint32_t i = 0; i < n && status == SHMEM_ERR_NOMEM; i++) {
+        if (class < SHMEMI_CLASSES)
+            status = shmemi_slab_alloc(heap, order[i], class, block);
+        else
+            status = shmemi_large_alloc(heap, order[i], r->pages, r->alignment, block);
+        if (status)
+            continue;
+        if (i)
+            shmemi_policy_fallback(heap, order[0], order[i]);
+        shmemi_stats_add(heap->stats, SHMEMI_STAT_allocs, 1);
+        shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, request_size(heap->pool, r, class));
+    }
+    return status;
+}
+
+static shmem_status_t no_memory(const shmemi_pool_t *pool, const request_t *r,
+                                const uint32_t *order, uint32_t n)
+{
+    uint64_t largest = 0, free = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const shmemi_arena_t *arena = &pool->arenas[order[i]].arena;
+        uint64_t here = shmemi_buddy_largest(arena), used = shmemi_arena_used(arena);
+        largest = here > largest ? here : largest;
+        free += used < arena->pages ? arena->pages - used : 0;
+    }
+    return shmemi_quiet(SHMEM_ERR_NOMEM, LAYER,
+                        "asked for %llu bytes, alignment %llu; largest free block %llu, free in "
+                        "all %llu bytes in %u of %u arenas: free blocks or make a larger pool",
+                        (unsigned long long)r->bytes, (unsigned long long)r->alignment,
+                        (unsigned long long)largest << SHMEMI_PAGE_SHIFT,
+                        (unsigned long long)free << SHMEMI_PAGE_SHIFT, n, pool->nodes);
+}
+
+static shmem_status_t alloc_request(shmemi_heap_t *heap, const request_t *r,
+                                    shmem_pool_policy_t policy, uint32_t wanted, void **block)
+{
+    uint32_t order[SHMEMI_POOL_NODES];
+    shmemi_pool_t *pool = heap->pool;
+    uint32_t n = shmemi_policy_order(pool, policy, wanted, order);
+    shmem_status_t status = try_arenas(heap, r, r->class, order, n, block);
+    if (status != SHMEM_ERR_NOMEM)
+        return status;
+    if (shmemi_large_flush(heap) + shmemi_slab_trim(heap) + shmemi_recover_sweep(pool))
+        status = try_arenas(heap, r, r->class, order, n, block);
+    if (status == SHMEM_ERR_NOMEM && r->class < SHMEMI_CLASSES)
+        status = try_arenas(heap, r, SHMEMI_CLASSES, order, n, block);
+    return status == SHMEM_ERR_NOMEM ? no_memory(pool, r, order, n) : status;
+}
+
+shmem_status_t shmemi_pool_alloc(shmemi_pool_t *pool, size_t bytes, size_t alignment,
+                                 shmem_pool_policy_t policy, int node, void **block)
+{
+    request_t request;
+    uint32_t wanted;
+    if (!block)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "alloc: where to put the block is NULL");
+    shmemi_heap_t *heap = shmemi_heap_get(pool);
+    if (!heap)
+        return last_status();
+    shmem_status_t status = request_make(pool, bytes, alignment, &request);
+    if (!status)
+        status = shmemi_policy_wanted(heap, policy, node, &wanted);
+    if (status)
+        return status;
+    status = alloc_request(heap, &request, policy, wanted, block);
+    if (!status && policy == pool->policy && node == pool->node &&
+        policy != SHMEM_POOL_INTERLEAVE && heap->arena[wanted])
+        heap->here = heap->arena[wanted];
+    return status;
+}
+
+shmem_status_t shmemi_pool_alloc_aligned(shmemi_pool_t *pool, size_t bytes, size_t alignment,
+                                         void **block)
+{
+    return shmemi_pool_alloc(pool, bytes, alignment, pool->policy, pool->node, block);
+}
+
+shmem_status_t shmemi_pool_alloc_default(shmemi_pool_t *pool, size_t bytes, void **block)
+{
+    shmemi_heap_t *heap = shmemi_heap_get(pool);
+    if (__builtin_expect(heap && block && bytes - 1 < pool->classes.largest, 1)) {
+        shmemi_heap_class_t *c = &heap->here->class[shmemi_class_of(bytes)];
+        if (__builtin_expect(shmemi_slab_take(c, block), 1)) {
+            shmemi_stats_add(heap->stats, SHMEMI_STAT_allocs, 1);
+            shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, c->size);
+            return SHMEM_OK;
+        }
+    }
+    return shmemi_pool_alloc(pool, bytes, 0, pool->policy, pool->node, block);
+}
+
+/* ---- pointers ---- */
+
+static inline shmem_status_t place_of(const shmemi_pool_t *pool, const void *block, place_t *place)
+{
+    uint64_t offset = (uint64_t)((const unsigned char *)block - pool->data);
+    if (offset >= pool->data_bytes)
+        return foreign(pool, block);
+    place->arena = 0;
+    if (pool->nodes > 1) {
+        place->arena = (uint32_t)(offset / pool->data_stride);
+        offset %= pool->data_stride;
+        if (offset >= pool->arena_bytes)
+            return foreign(pool, block);
+    }
+    const shmemi_arena_t *arena = &pool->arenas[place->arena].arena;
+    uint32_t chunk = (uint32_t)(offset >> (arena->chunk_shift + SHMEMI_PAGE_SHIFT));
+    place->offset = offset;
+    place->in_span = false;
+    if (!shmemi_span_find(arena, chunk, &place->chunk))
+        return SHMEM_OK;
+    place->class = atomic_load_explicit(&arena->span[place->chunk].class, memory_order_relaxed);
+    if (place->class >= SHMEMI_CLASSES || !pool->classes.class[place->class].size)
+        return corrupt(place);
+    uint64_t inside = offset - shmemi_span_offset(arena, place->chunk);
+    if (inside < (uint64_t)pool->classes.class[place->class].pages << SHMEMI_PAGE_SHIFT) {
+        place->in_span = true;
+        place->offset = inside;
+    }
+    return SHMEM_OK;
+}
+
+static shmem_status_t free_remote(shmemi_heap_t *heap, shmemi_span_t *span,
+                                  const shmemi_class_t *class, uint32_t index, const void *block)
+{
+    if (shmemi_span_free_remote(span, index))
+        return double_free(block);
+    shmemi_stats_add(heap->stats, SHMEMI_STAT_frees, 1);
+    shmemi_stats_add(heap->stats, SHMEMI_STAT_free_bytes, class->size);
+    shmemi_stats_add(heap->stats, SHMEMI_STAT_remote_frees, 1);
+    return SHMEM_OK;
+}
+
+static inline shmem_status_t free_object(shmemi_heap_t *heap, const place_t *place,
+                                         const void *block)
+{
+    shmemi_pool_t *pool = heap->pool;
+    const shmemi_class_t *class = &pool->classes.class[place->class];
+    shmemi_span_t *span = &pool->arenas[place->arena].arena.span[place->chunk];
+    uint32_t index = shmemi_class_index(class, place->offset), w = index / 64;
+    uint64_t bit = (uint64_t)1 << index % 64;
+    if ((uint64_t)index * class->size != place->offset || index >= class->count)
+        return interior(block, class->size);
+    if (atomic_load_explicit(&span->owner, memory_order_relaxed) != heap->thread)
+        return free_remote(heap, span, class, index, block);
+    uint64_t bits = atomic_load_explicit(&span->free[w], memory_order_relaxed);
+    if ((bits | atomic_load_explicit(&span->remote[w], memory_order_relaxed)) & bit)
+        return double_free(block);
+    atomic_store_explicit(&span->free[w], bits | bit, memory_order_relaxed);
+    SHMEMI_KILL_POINT("memory.slab.freed");
+    shmemi_stats_add(heap->stats, SHMEMI_STAT_frees, 1);
+    shmemi_stats_add(heap->stats, SHMEMI_STAT_free_bytes, class->size);
+    if (__builtin_expect(!bits || (bits | bit) == shmemi_class_mask(class, w), 0))
+        shmemi_slab_settle(heap, place->arena, place->chunk, place->class, !bits);
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_pool_free(shmemi_pool_t *pool, void *block)
+{
+    place_t place;
+    if (!block)
+        return SHMEM_OK;
+    shmemi_heap_t *heap = shmemi_heap_get(pool);
+    if (!heap)
+        return last_status();
+    shmem_status_t status = place_of(pool, block, &place);
+    if (status)
+        return status;
+    if (__builtin_expect(place.in_span, 1))
+        return free_object(heap, &place, block);
+    return shmemi_large_free(heap, place.arena, place.offset);
+}
+
+/* Usable bytes of the block at a place, with the checks of free. */
+static shmem_status_t bytes_at(shmemi_pool_t *pool, const place_t *place, const void *block,
+                               uint64_t *bytes)
+{
+    if (!place->in_span)
+        return shmemi_large_bytes(pool, place->arena, place->offset, bytes);
+    const shmemi_class_t *class = &pool->classes.class[place->class];
+    const shmemi_span_t *span = &pool->arenas[place->arena].arena.span[place->chunk];
+    uint32_t index = shmemi_class_index(class, place->offset);
+    if ((uint64_t)index * class->size != place->offset || index >= class->count)
+        return interior(block, class->size);
+    uint64_t bits = atomic_load_explicit(&span->free[index / 64], memory_order_relaxed) |
+                    atomic_load_explicit(&span->remote[index / 64], memory_order_relaxed);
+    if (bits >> index % 64 & 1)
+        return double_free(block);
+    *bytes = class->size;
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_pool_block_bytes(shmemi_pool_t *pool, const void *block, size_t *bytes)
+{
+    place_t place;
+    uint64_t found;
+    if (!block || !bytes)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "block_bytes of NULL, or into NULL");
+    shmem_status_t status = place_of(pool, block, &place);
+    if (!status)
+        status = bytes_at(pool, &place, block, &found);
+    if (!status)
+        *bytes = found;
+    return status;
+}
+
+/* ---- resize ---- */
+
+static shmem_status_t resize_by_moving(shmemi_pool_t *pool, void **block, uint64_t old,
+                                       size_t bytes)
+{
+    void *moved;
+    shmem_status_t status = shmemi_pool_alloc_default(pool, bytes, &moved);
+    if (status)
+        return status;
+    memcpy(moved, *block, old < bytes ? old : bytes);
+    SHMEMI_KILL_POINT("memory.pool.moved");
+    status = shmemi_pool_free(pool, *block);
+    if (status)
+        shmemi_pool_free(pool, moved);
+    else
+        *block = moved;
+    return status;
+}
+
+shmem_status_t shmemi_pool_resize(shmemi_pool_t *pool, void **block, size_t bytes)
+{
+    place_t place;
+    request_t request;
+    uint64_t old;
+    if (!block || !*block)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "resize of NULL: use alloc");
+    shmemi_heap_t *heap = shmemi_heap_get(pool);
+    if (!heap)
+        return last_status();
+    shmem_status_t status = request_make(pool, bytes, 0, &request);
+    if (!status)
+        status = place_of(pool, *block, &place);
+    if (!status)
+        status = bytes_at(pool, &place, *block, &old);
+    if (status)
+        return status;
+    uint64_t want = request_size(pool, &request, request.class);
+    if (want == old || (want < old && want > old / 2 && place.in_span))
+        return SHMEM_OK;
+    if (want < old && !place.in_span && request.class == SHMEMI_CLASSES)
+        return shmemi_large_shrink(heap, place.arena, place.offset, request.pages);
+    status = resize_by_moving(pool, block, old, bytes);
+    if (status == SHMEM_ERR_NOMEM && want < old) /* it fits where it is */
+        status = place.in_span
+                     ? SHMEM_OK
+                     : shmemi_large_shrink(heap, place.arena, place.offset, request.pages);
+    return status;
+}
+
+/* ---- the rest ---- */
+
+shmem_status_t shmemi_pool_trim(shmemi_pool_t *pool)
+{
+    shmemi_heap_t *heap = shmemi_heap_get(pool);
+    if (!heap)
+        return last_status();
+    shmemi_large_flush(heap);
+    shmemi_slab_trim(heap);
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_pool_describe(shmemi_pool_t *pool, shmem_pool_info_t *info)
+{
+    if (!info || info->size < sizeof *info)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           "pool info: NULL, or its size is not set to %zu", sizeof *info);
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < pool->nodes; i++)
+        used += shmemi_arena_used(&pool->arenas[i].arena) << SHMEMI_PAGE_SHIFT;
+    *info = (shmem_pool_info_t){
+        .size = info->size,
+        .bytes = pool->arena_bytes * pool->nodes,
+        .used_bytes = used,
+        .high_water = shmemi_arena_get(&pool->header->high_pages) << SHMEMI_PAGE_SHIFT,
+        .fallbacks = shmemi_arena_get(&pool->header->fallbacks),
+        .nodes = (int)pool->nodes,
+        .base = pool->data,
+    };
+    return SHMEM_OK;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a process keeps about a pool: arenas, policy, and a heap for each of its threads.
+ *
+ * Everything here is private memory. The thread finds its heap in a one-entry cache in thread-local
+ * storage, keyed by the view's number, which is never reused.
+ *
+ *   Invariants  a span of this client is known in exactly one place: as the current one of a class
+ *               of one heap, in its list `available` (has free objects), in its list `full` (had
+ *               none when last looked at), or in the view's list of orphans (its thread ended)
+ *               a span with a bit set in `free` is current or in `available` or an orphan
+ *               heaps and their lists are used by their thread only; orphans under `lock`
+ */
+#ifndef SHMEMI_MEMORY_POOL_H
+#define SHMEMI_MEMORY_POOL_H
+
+#include <pthread.h>
+
+#include "base/stats.h"
+#include "memory/pool_core.h"
+#include "memory/span.h"
+
+enum {
+    SHMEMI_CACHE_BLOCKS = 16, /* large blocks that a thread keeps */
+    SHMEMI_CACHE_BYTES = 4 << 20
+};
+
+/* Node of a list of spans, one for each chunk. */
+typedef struct shmemi_span_node {
+    uint32_t next, previous; /* chunk + 1, 0 ends */
+} shmemi_span_node_t;
+
+typedef struct shmemi_span_list {
+    uint32_t head, tail; /* chunk + 1 */
+} shmemi_span_list_t;
+
+/* A size class of a thread on one arena. */
+typedef struct shmemi_heap_class {
+    shmemi_span_t *span; /* the current one; a span without objects when there is none */
+    unsigned char *base; /* its first object */
+    uint32_t word;       /* word of `free` in use */
+    uint32_t size, count;
+    uint32_t current; /* its chunk + 1, or 0 */
+    shmemi_span_list_t available, full;
+    uint32_t spare; /* chunk + 1 of the one empty span kept in `available`, or 0 */
+} shmemi_heap_class_t;
+
+typedef struct shmemi_heap_arena {
+    shmemi_heap_class_t class[SHMEMI_CLASSES];
+} shmemi_heap_arena_t;
+
+typedef struct shmemi_cached_block {
+    uint32_t arena, page, pages;
+} shmemi_cached_block_t;
+
+typedef struct shmemi_heap {
+    shmemi_heap_arena_t *here; /* where an allocation by the pool's policy begins; one that is
+                                  always exhausted where that changes from call to call */
+    shmemi_stats_t *stats;
+    uint64_t thread; /* row << 32 | epoch, as in shmemi_span_t.owner */
+    uint32_t turn;   /* for interleaving */
+    shmemi_pool_t *pool;
+    uint32_t cached;
+    uint64_t cached_bytes;
+    shmemi_cached_block_t cache[SHMEMI_CACHE_BLOCKS];
+    shmemi_heap_arena_t *arena[SHMEMI_POOL_NODES]; /* made at first use */
+    struct shmemi_heap *next_of_thread, **link_of_thread;
+    struct shmemi_heap *next_of_pool, **link_of_pool;
+} shmemi_heap_t;
+
+typedef struct shmemi_arena_view {
+    shmemi_arena_t arena;
+    shmemi_span_node_t *nodes;                  /* for each chunk */
+    shmemi_span_list_t orphans[SHMEMI_CLASSES]; /* under the view's lock */
+} shmemi_arena_view_t;
+
+struct shmemi_pool {
+    uint64_t id;
+    unsigned char *data; /* of arena 0 */
+    uint64_t data_bytes; /* up to the end of the last arena */
+    uint64_t data_stride;
+    uint64_t arena_bytes;
+    uint32_t nodes;
+    shmem_pool_policy_t policy;
+    int node;
+    uint64_t owner; /* this client, as in a page's word */
+    shmemi_classes_t classes;
+    uint64_t cache_limit; /* bytes of large blocks that a thread keeps */
+    shmemi_actor_t *actor;
+    shmemi_pool_header_t *header;
+    shmemi_layout_t layout;
+    shmem_topology_t topology;
+    double *latency; /* [from * nodes + to] */
+    pthread_mutex_t lock;
+    shmemi_heap_t *heaps;          /* of all threads; changed under the lock of heap.c */
+    uint32_t leaving;              /* threads that are giving their heap back */
+    _Atomic uint32_t deaths_swept; /* value of the roster's `deaths` at the last sweep */
+    shmemi_arena_view_t arenas[];
+};
+
+/* ---- heap.c: finding the thread's heap ---- */
+
+typedef struct shmemi_heap_cache {
+    uint64_t pool_id;
+    shmemi_heap_t *heap;
+} shmemi_heap_cache_t;
+extern _Thread_local shmemi_heap_cache_t shmemi_heap_cache;
+
+/* Look up or make. NULL: the detail is set (STATE, LIMIT, NOMEM). */
+shmemi_heap_t *shmemi_heap_lookup(shmemi_pool_t *pool);
+
+static inline shmemi_heap_t *shmemi_heap_get(shmemi_pool_t *pool)
+{
+    if (__builtin_expect(shmemi_heap_cache.pool_id == pool->id, 1))
+        return shmemi_heap_cache.heap;
+    return shmemi_heap_lookup(pool);
+}
+
+/* The heap's part for arena `index`, made at first use. NULL: NOMEM with detail. */
+shmemi_heap_arena_t *shmemi_heap_arena(shmemi_heap_t *heap, uint32_t index);
+
+/* Give all heaps of the view up: only private memory, no block is given back. */
+void shmemi_heap_drop_all(shmemi_pool_t *pool);
+
+/* What an unused class of a heap points to, and a part that consists of such classes: no object is
+ * ever free in them. Never written. */
+extern shmemi_span_t shmemi_span_none;
+extern shmemi_heap_arena_t shmemi_heap_none;
+
+/* ---- slab.c: small objects ---- */
+
+/* Hand out an object of the current span; false: its word is exhausted (or corrupted). */
+static inline bool shmemi_slab_take(shmemi_heap_class_t *c, void **block)
+{
+    _Atomic uint64_t *word = &c->span->free[c->word];
+    uint64_t bits = atomic_load_explicit(word, memory_order_relaxed);
+    if (!bits)
+        return false;
+    uint32_t index = c->word * 64 + (uint32_t)__builtin_ctzll(bits);
+    if (index >= c->count)
+        return false;
+    atomic_store_explicit(word, bits & (bits - 1), memory_order_relaxed);
+    SHMEMI_KILL_POINT("memory.slab.taken");
+    *block = c->base + (uint64_t)index * c->size;
+    return true;
+}
+
+/* Take an object of class `class` on arena `index`. NOMEM without a detail. */
+shmem_status_t shmemi_slab_alloc(shmemi_heap_t *heap, uint32_t index, unsigned class, void **block);
+/* An object was put back into a word of `span` that had none free, or filled its word. */
+void shmemi_slab_settle(shmemi_heap_t *heap, uint32_t index, uint32_t chunk, unsigned class,
+                        bool was_zero);
+/* Collect everywhere, give empty spans back. Returns how many. */
+uint32_t shmemi_slab_trim(shmemi_heap_t *heap);
+/* The thread ends: spans that still hold objects become orphans. */
+void shmemi_slab_abandon(shmemi_heap_t *heap);
+
+/* ---- large.c: whole pages ---- */
+
+shmem_status_t shmemi_large_alloc(shmemi_heap_t *heap, uint32_t index, uint32_t pages,
+                                  uint64_t alignment, void **block);
+shmem_status_t shmemi_large_free(shmemi_heap_t *heap, uint32_t index, uint64_t offset);
+/* Usable bytes, with the checks of free. */
+shmem_status_t shmemi_large_bytes(shmemi_pool_t *pool, uint32_t index, uint64_t offset,
+                                  uint64_t *bytes);
+/* Shrink in place to `pages`; the caller becomes the owner. */
+shmem_status_t shmemi_large_shrink(shmemi_heap_t *heap, uint32_t index, uint64_t offset,
+                                   uint32_t pages);
+/* Give the thread's cached blocks back. Returns how many. */
+uint32_t shmemi_large_flush(shmemi_heap_t *heap);
+
+/* ---- policy.c ---- */
+
+/* The arena where a request with this policy begins. INVALID: no such node or policy. */
+shmem_status_t shmemi_policy_wanted(shmemi_heap_t *heap, shmem_pool_policy_t policy, int node,
+                                    uint32_t *wanted);
+/* Arenas to try in turn; returns their number. order[0] == wanted. */
+uint32_t shmemi_policy_order(const shmemi_pool_t *pool, shmem_pool_policy_t policy, uint32_t wanted,
+                             uint32_t *order);
+/* Count an allocation that another arena than the wanted one served. */
+void shmemi_policy_fallback(shmemi_heap_t *heap, uint32_t wanted, uint32_t got);
+/* Copy the latencies of the topology, or make all equal where it does not know the node. */
+shmem_status_t shmemi_policy_init(shmemi_pool_t *pool);
+
+/* ---- recover.c ---- */
+
+/* Which blocks to give back: those of one client, or those of clients that are gone. */
+typedef struct shmemi_reclaim {
+    const shmemi_actor_t *actor;
+    uint64_t owner; /* 0: all clients that are not in the roster */
+    shmemi_deadline_t deadline;
+    uint64_t blocks; /* out: number given back */
+} shmemi_reclaim_t;
+
+shmem_status_t shmemi_recover_arena(shmemi_arena_t *arena, shmemi_reclaim_t *reclaim);
+/* Give back what dead clients left in any arena of the view. Returns the number of blocks. */
+uint64_t shmemi_recover_sweep(shmemi_pool_t *pool);
+
+/* ---- pool.c ---- */
+
+/* Raise the high-water mark to what is used now. */
+void shmemi_pool_note_high(shmemi_pool_t *pool);
+
+#endif

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Small objects: a thread's spans, how it gets more, and how spans go back.
+ *
+ * A thread hands out from its current span until that is exhausted. Then, in this order: objects
+ * that others freed there; a span with free objects; what others freed in up to SCAN of its full
+ * spans, oldest first; an orphan of its client; a new span. Others do not notify the owner when
+ * they free an object: nothing can be lost by a kill, and the owner finds it here.
+ *
+ *   Invariants  see pool.h; a class keeps at most one empty span besides the current one
+ */
+#include "base/status.h"
+#include "memory/pool.h"
+
+#define LAYER "memory"
+
+enum {
+    SCAN = 16,  /* full spans looked at before a new one is made */
+    RETIRE = 4, /* empty ones among them that one refill gives back */
+    ADOPT = 8   /* orphans taken by one refill */
+};
+
+/* What a refill works on. */
+typedef struct slab {
+    shmemi_heap_t *heap;
+    shmemi_arena_view_t *view;
+    shmemi_heap_class_t *c;
+    const shmemi_class_t *class;
+    uint32_t arena_index;
+    unsigned class_index;
+} slab_t;
+
+/* ---- lists of spans; private memory ---- */
+
+static void push_tail(shmemi_arena_view_t *view, shmemi_span_list_t *list, uint32_t chunk)
+{
+    view->nodes[chunk] = (shmemi_span_node_t){0, list->tail};
+    if (list->tail)
+        view->nodes[list->tail - 1].next = chunk + 1;
+    else
+        list->head = chunk + 1;
+    list->tail = chunk + 1;
+}
+
+static void push_head(shmemi_arena_view_t *view, shmemi_span_list_t *list, uint32_t chunk)
+{
+    view->nodes[chunk] = (shmemi_span_node_t){list->head, 0};
+    if (list->head)
+        view->nodes[list->head - 1].previous = chunk + 1;
+    else
+        list->tail = chunk + 1;
+    list->head = chunk + 1;
+}
+
+static void unlist(shmemi_arena_view_t *view, shmemi_span_list_t *list, uint32_t chunk)
+{
+    shmemi_span_node_t *node = &view->nodes[chunk];
+    if (node->next)
+        view->nodes[node->next - 1].previous = node->previous;
+    else
+        list->tail = node->previous;
+    if (node->previous)
+        view->nodes[node->previous - 1].next = node->next;
+    else
+        list->head = node->next;
+}
+
+static uint32_t pop_head(shmemi_arena_view_t *view, shmemi_span_list_t *list)
+{
+    uint32_t chunk = list->head - 1;
+    unlist(view, list, chunk);
+    return chunk;
+}
+
+/* ---- the current span ---- */
+
+static slab_t slab_of(shmemi_heap_t *heap, shmemi_heap_arena_t *part, uint32_t index,
+                      unsigned class)
+{
+    return (slab_t){heap,
+                    &heap->pool->arenas[index],
+                    &part->class[class],
+                    &heap -> pool -> classes.class[class],
+                    index,
+                    class};
+}
+
+static void make_current(slab_t *slab, uint32_t chunk)
+{
+    shmemi_heap_class_t *c = slab->c;
+    shmemi_arena_t *arena = &slab->view->arena;
+    c->span = &arena->span[chunk];
+    c->base = arena->data + shmemi_span_offset(arena, chunk);
+    c->word = 0;
+    c->size = slab->class->size;
+    c->count = slab->class->count;
+    c->current = chunk + 1;
+    if (c->spare == chunk + 1)
+        c->spare = 0;
+}
+
+static void drop_current(slab_t *slab)
+{
+    slab->c->span = &shmemi_span_none;
+    slab->c->current = 0;
+    slab->c->word = 0;
+}
+
+/* Point `word` at one with free objects. */
+static bool find_word(slab_t *slab)
+{
+    for (uint32_t i = 0; i <= slab->class->last; i++)
+        if (atomic_load_explicit(&slab->c->span->free[i], memory_order_relaxed)) {
+            slab->c->word = i;
+            return true;
+        }
+    return false;
+}
+
+/* ---- refill ---- */
+
+static shmemi_span_t *span_at(const slab_t *slab, uint32_t chunk)
+{
+    return &slab->view->arena.span[chunk];
+}
+
+static void retire(slab_t *slab, uint32_t chunk)
+{
+    SHMEMI_KILL_POINT("memory.slab.retire");
+    shmemi_span_destroy(&slab->view->arena, slab->heap->pool->actor, chunk);
+}
+
+/* Look at the oldest full spans: the first with free objects becomes the current one, further empty
+ * ones go back. */
+static bool refill_from_full(slab_t *slab)
+{
+    shmemi_heap_class_t *c = slab->c;
+    bool found = false;
+    uint32_t retired = 0, last = c->full.tail;
+    for (uint32_t i = 0; i < SCAN && c->full.head; i++) {
+        uint32_t chunk = pop_head(slab->view, &c->full);
+        bool any = shmemi_span_collect(span_at(slab, chunk), slab->class);
+        if (any && !found) {
+            make_current(slab, chunk);
+            found = true;
+        } else if (any && retired < RETIRE &&
+                   shmemi_span_is_empty(span_at(slab, chunk), slab->class)) {
+            retire(slab, chunk);
+            retired++;
+        } else {
+            push_tail(slab->view, any ? &c->available : &c->full, chunk);
+        }
+        if (chunk + 1 == last || (found && i >= RETIRE))
+            break;
+    }
+    return found;
+}
+
+static bool refill_from_orphans(slab_t *slab)
+{
+    shmemi_pool_t *pool = slab->heap->pool;
+    shmemi_span_list_t *orphans = &slab->view->orphans[slab->class_index];
+    for (uint32_t i = 0; i < ADOPT; i++) {
+        pthread_mutex_lock(&pool->lock);
+        uint32_t chunk = orphans->head ? pop_head(slab->view, orphans) : UINT32_MAX;
+        pthread_mutex_unlock(&pool->lock);
+        if (chunk == UINT32_MAX)
+            return false;
+        shmemi_span_t *span = span_at(slab, chunk);
+        atomic_store_explicit(&span->owner, slab->heap->thread, memory_order_relaxed);
+        SHMEMI_KILL_POINT("memory.slab.adopted");
+        if (shmemi_span_collect(span, slab->class)) {
+            make_current(slab, chunk);
+            return true;
+        }
+        push_tail(slab->view, &slab->c->full, chunk);
+    }
+    return false;
+}
+
+static shmem_status_t refill_from_arena(slab_t *slab)
+{
+    uint32_t chunk;
+    shmemi_pool_t *pool = slab->heap->pool;
+    shmemi_span_owner_t owner = {pool->owner, slab->heap->thread};
+    shmem_status_t status = shmemi_span_create(&slab->view->arena, pool->actor, &pool->classes,
+                                               slab->class_index, &owner, &chunk);
+    if (status)
+        return status;
+    SHMEMI_KILL_POINT("memory.slab.refilled");
+    make_current(slab, chunk);
+    shmemi_pool_note_high(pool);
+    return SHMEM_OK;
+}
+
+static shmem_status_t refill(slab_t *slab)
+{
+    shmemi_heap_class_t *c = slab->c;
+    if (c->current &&
+        (find_word(slab) || (shmemi_span_collect(c->span, slab->class) && find_word(slab))))
+        return SHMEM_OK;
+    shmemi_stats_add(slab->heap->stats, SHMEMI_STAT_refills, 1);
+    if (c->current) {
+        push_tail(slab->view, &c->full, c->current - 1);
+        drop_current(slab);
+    }
+    if (c->available.head)
+        make_current(slab, pop_head(slab->view, &c->available));
+    else if (!refill_from_full(slab) && !refill_from_orphans(slab)) {
+        shmem_status_t status = refill_from_arena(slab);
+        if (status)
+            return status;
+    }
+    if (find_word(slab))
+        return SHMEM_OK;
+    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                       "arena %u: the span at chunk %u lost its free objects; shared memory was "
+                       "overwritten, make a new pool",
+                       slab->arena_index, c->current - 1);
+}
+
+shmem_status_t shmemi_slab_alloc(shmemi_heap_t *heap, uint32_t index, unsigned class, void **block)
+{
+    shmemi_heap_arena_t *part = shmemi_heap_arena(heap, index);
+    if (!part)
+        return SHMEM_ERR_NOMEM;
+    slab_t slab = slab_of(heap, part, index, class);
+    while (!shmemi_slab_take(slab.c, block)) {
+        uint64_t bits =
+            atomic_load_explicit(&slab.c->span->free[slab.c->word], memory_order_relaxed);
+        if (bits)
+            return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                               "arena %u: the span at chunk %u has free objects behind its end; "
+                               "shared memory was overwritten, make a new pool",
+                               index, slab.c->current - 1);
+        shmem_status_t status = refill(&slab);
+        if (status)
+            return status;
+    }
+    return SHMEM_OK;
+}
+
+/* ---- free ---- */
+
+void shmemi_slab_settle(shmemi_heap_t *heap, uint32_t index, uint32_t chunk, unsigned class,
+                        bool was_zero)
+{
+    shmemi_heap_arena_t *part = shmemi_heap_arena(heap, index);
+    if (!part || part->class[class].current == chunk + 1)
+        return;
+    slab_t slab = slab_of(heap, part, index, class);
+    shmemi_heap_class_t *c = slab.c;
+    shmemi_span_t *span = span_at(&slab, chunk);
+    if (was_zero) {
+        uint32_t words = 0;
+        for (uint32_t i = 0; i <= slab.class->last; i++)
+            words += atomic_load_explicit(&span->free[i], memory_order_relaxed) != 0;
+        if (words == 1) { /* ours is the only one: it had none free */
+            unlist(slab.view, &c->full, chunk);
+            push_head(slab.view, &c->available, chunk);
+        }
+    }
+    if (!shmemi_span_is_empty(span, slab.class))
+        return;
+    if (!c->spare && !(c->current && shmemi_span_is_empty(c->span, slab.class))) {
+        c->spare = chunk + 1;
+    } else if (c->spare != chunk + 1) {
+        unlist(slab.view, &c->available, chunk);
+        retire(&slab, chunk);
+    }
+}
+
+/* ---- trim and thread end ---- */
+
+/* Go through a list once: collect, give empty spans back, keep the others in the right list. */
+static uint32_t trim_list(slab_t *slab, shmemi_span_list_t *list)
+{
+    shmemi_span_list_t old = *list;
+    uint32_t retired = 0;
+    *list = (shmemi_span_list_t){0, 0};
+    for (uint32_t entry = old.head; entry;) {
+        uint32_t chunk = entry - 1;
+        entry = slab->view->nodes[chunk].next;
+        bool any = shmemi_span_collect(span_at(slab, chunk), slab->class);
+        if (any && shmemi_span_is_empty(span_at(slab, chunk), slab->class)) {
+            retire(slab, chunk);
+            retired++;
+        } else {
+            push_tail(slab->view, any ? &slab->c->available : &slab->c->full, chunk);
+        }
+    }
+    return retired;
+}
+
+/* Adopt the view's orphans of this class; the trimming that follows gives empty ones back. */
+static void adopt_all(slab_t *slab)
+{
+    shmemi_pool_t *pool = slab->heap->pool;
+    shmemi_span_list_t *orphans = &slab->view->orphans[slab->class_index];
+    pthread_mutex_lock(&pool->lock);
+    while (orphans->head) {
+        uint32_t chunk = pop_head(slab->view, orphans);
+        atomic_store_explicit(&span_at(slab, chunk)->owner, slab->heap->thread,
+                              memory_order_relaxed);
+        push_tail(slab->view, &slab->c->full, chunk);
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static uint32_t trim_class(slab_t *slab)
+{
+    uint32_t current = slab->c->current;
+    if (current) {
+        push_tail(slab->view, &slab->c->full, current - 1);
+        drop_current(slab);
+    }
+    adopt_all(slab);
+    slab->c->spare = 0;
+    uint32_t retired = trim_list(slab, &slab->c->full);
+    retired += trim_list(slab, &slab->c->available);
+    return retired;
+}
+
+uint32_t shmemi_slab_trim(shmemi_heap_t *heap)
+{
+    uint32_t retired = 0;
+    for (uint32_t i = 0; i < heap->pool->nodes; i++) {
+        shmemi_heap_arena_t *part = shmemi_heap_arena(heap, i);
+        for (unsigned k = 0; part && k < SHMEMI_CLASSES; k++) {
+            slab_t slab = slab_of(heap, part, i, k);
+            if (slab.class->size)
+                retired += trim_class(&slab);
+        }
+    }
+    return retired;
+}
+
+static void orphan_list(slab_t *slab, shmemi_span_list_t *list)
+{
+    while (list->head) {
+        uint32_t chunk = pop_head(slab->view, list);
+        atomic_store_explicit(&span_at(slab, chunk)->owner, 0, memory_order_relaxed);
+        SHMEMI_KILL_POINT("memory.slab.orphaned");
+        push_tail(slab->view, &slab->view->orphans[slab->class_index], chunk);
+    }
+}
+
+void shmemi_slab_abandon(shmemi_heap_t *heap)
+{
+    for (uint32_t i = 0; i < heap->pool->nodes; i++)
+        for (unsigned k = 0; heap->arena[i] && k < SHMEMI_CLASSES; k++) {
+            slab_t slab = slab_of(heap, heap->arena[i], i, k);
+            if (!slab.class->size)
+                continue;
+            trim_class(&slab);
+            pthread_mutex_lock(&heap->pool->lock);
+            orphan_list(&slab, &slab.c->available);
+            orphan_list(&slab, &slab.c->full);
+            pthread_mutex_unlock(&heap->pool->lock);
+        }
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making, dissolving and bookkeeping of spans; see span.h. */
+#include "memory/span.h"
+
+#include "base/status.h"
+
+#define LAYER "memory"
+
+static shmem_status_t corrupt(const shmemi_arena_t *arena, const char *what, uint32_t chunk)
+{
+    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                       "arena %u: %s at chunk %u; shared memory was overwritten, make a new pool",
+                       arena->index, what, chunk);
+}
+
+static bool mark(shmemi_arena_t *arena, uint32_t chunk, uint64_t value)
+{
+    unsigned shift = chunk % 8 * 8;
+    _Atomic uint64_t *word = &arena->map[chunk / 8];
+    uint64_t old = shmemi_arena_get(word);
+    return shmemi_arena_set(arena, word, (old & ~((uint64_t)0xff << shift)) | value << shift);
+}
+
+/* Chunks that a span of `pages` pages covers, the last one perhaps in part. */
+static uint32_t chunks_of(const shmemi_arena_t *arena, uint32_t pages)
+{
+    return (pages + (1u << arena->chunk_shift) - 1) >> arena->chunk_shift;
+}
+
+/* The record is filled in while nothing leads to it. */
+static void record_init(shmemi_span_t *span, const shmemi_class_t *class, unsigned index,
+                        uint64_t owner)
+{
+    atomic_store_explicit(&span->owner, 0, memory_order_relaxed);
+    atomic_store_explicit(&span->class, index, memory_order_relaxed);
+    for (uint32_t i = 0; i < SHMEMI_SPAN_WORDS; i++) {
+        atomic_store_explicit(&span->free[i], shmemi_class_mask(class, i), memory_order_relaxed);
+        atomic_store_explicit(&span->remote[i], 0, memory_order_relaxed);
+    }
+    atomic_store_explicit(&span->owner, owner, memory_order_relaxed);
+    SHMEMI_KILL_POINT("memory.span.filled");
+}
+
+static shmem_status_t create_locked(shmemi_arena_t *arena, const shmemi_class_t *class,
+                                    unsigned index, const shmemi_span_owner_t *owner,
+                                    uint32_t *chunk)
+{
+    uint32_t page;
+    shmem_status_t status = shmemi_buddy_alloc(arena, class->pages, arena->chunk_shift,
+                                               owner->client | SHMEMI_PAGE_SPAN, index, &page);
+    if (status)
+        return status;
+    uint32_t first = page >> arena->chunk_shift, n = chunks_of(arena, class->pages);
+    record_init(&arena->span[first], class, index, owner->thread);
+    for (uint32_t i = 0; i < n; i++)
+        if (!mark(arena, first + i, i + 1))
+            return corrupt(arena, "the journal is full", first);
+    _Atomic uint64_t *spans = &arena->control->state[SHMEMI_STATE_SPANS];
+    if (!shmemi_arena_set(arena, spans, shmemi_arena_get(spans) + 1))
+        return corrupt(arena, "the journal is full", first);
+    SHMEMI_KILL_POINT("memory.span.marked");
+    *chunk = first;
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_span_create(shmemi_arena_t *arena, const shmemi_actor_t *actor,
+                                  const shmemi_classes_t *classes, unsigned class,
+                                  const shmemi_span_owner_t *owner, uint32_t *chunk)
+{
+    const shmemi_class_t *c = &classes->class[class];
+    unsigned order = shmemi_log2_ceil(c->pages);
+    if (!shmemi_arena_may_have(arena, order > arena->chunk_shift ? order : arena->chunk_shift))
+        return SHMEM_ERR_NOMEM;
+    shmem_status_t status = shmemi_arena_lock(arena, actor, SHMEMI_FOREVER);
+    if (status)
+        return status;
+    status = create_locked(arena, c, class, owner, chunk);
+    return shmemi_arena_unlock(arena, actor, status);
+}
+
+shmem_status_t shmemi_span_dissolve_locked(shmemi_arena_t *arena, uint32_t page)
+{
+    uint64_t word = shmemi_arena_get(&arena->page[page].word);
+    uint32_t pages = shmemi_buddy_length(arena, page, word);
+    uint32_t first = page >> arena->chunk_shift, n = chunks_of(arena, pages);
+    if (shmemi_word_kind(word) != SHMEMI_PAGE_SPAN || !pages || n > SHMEMI_SPAN_CHUNKS ||
+        page & ((1u << arena->chunk_shift) - 1) || shmemi_span_mark(arena, first) != 1)
+        return corrupt(arena, "impossible span", first);
+    for (uint32_t i = 0; i < n; i++)
+        if (!mark(arena, first + i, 0))
+            return corrupt(arena, "the journal is full", first);
+    _Atomic uint64_t *spans = &arena->control->state[SHMEMI_STATE_SPANS];
+    if (!shmemi_arena_set(arena, spans, shmemi_arena_get(spans) - 1))
+        return corrupt(arena, "the journal is full", first);
+    SHMEMI_KILL_POINT("memory.span.unmarked");
+    return shmemi_buddy_free(arena, page, pages);
+}
+
+shmem_status_t shmemi_span_destroy(shmemi_arena_t *arena, const shmemi_actor_t *actor,
+                                   uint32_t chunk)
+{
+    atomic_store_explicit(&arena->span[chunk].owner, 0, memory_order_relaxed);
+    SHMEMI_KILL_POINT("memory.span.disowned");
+    shmem_status_t status = shmemi_arena_lock(arena, actor, SHMEMI_FOREVER);
+    if (status)
+        return status;
+    status = shmemi_span_dissolve_locked(arena, chunk << arena->chunk_shift);
+    return shmemi_arena_unlock(arena, actor, status);
+}
+
+bool shmemi_span_collect(shmemi_span_t *span, const shmemi_class_t *class)
+{
+    uint64_t any = 0;
+    for (uint32_t i = 0; i <= class->last; i++) {
+        uint64_t free = atomic_load_explicit(&span->free[i], memory_order_relaxed);
+        if (atomic_load_explicit(&span->remote[i], memory_order_relaxed)) {
+            /* SYNC span-remote: acquire, what the others did with the objects is over; pairs with
+             * release in shmemi_span_free_remote() */
+            uint64_t bits = atomic_exchange_explicit(&span->remote[i], 0, memory_order_acquire);
+            SHMEMI_KILL_POINT("memory.span.collecting");
+            free |= bits & shmemi_class_mask(class, i);
+            atomic_store_explicit(&span->free[i], free, memory_order_relaxed);
+        }
+        any |= free;
+    }
+    return any;
+}
+
+bool shmemi_span_is_empty(const shmemi_span_t *span, const shmemi_class_t *class)
+{
+    for (uint32_t i = 0; i <= class->last; i++)
+        if (atomic_load_explicit(&span->free[i], memory_order_relaxed) !=
+            shmemi_class_mask(class, i))
+            return false;
+    return true;
+}
+
+shmem_status_t shmemi_span_free_remote(shmemi_span_t *span, uint32_t index)
+{
+    uint64_t bit = (uint64_t)1 << index % 64;
+    if (atomic_load_explicit(&span->free[index / 64], memory_order_relaxed) & bit)
+        return SHMEM_ERR_DOUBLE_FREE;
+    SHMEMI_KILL_POINT("memory.span.freeing");
+    /* SYNC span-remote: release, the caller is done with the object; pairs with acquire in
+     * shmemi_span_collect() */
+    uint64_t old = atomic_fetch_or_explicit(&span->remote[index / 64], bit, memory_order_release);
+    SHMEMI_KILL_POINT("memory.span.freed");
+    return old & bit ? SHMEM_ERR_DOUBLE_FREE : SHMEM_OK;
+}

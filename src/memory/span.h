@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Spans: runs of pages cut into objects of one size class.
+ *
+ * A span begins on a chunk border; the map has a byte for each chunk: 0, or 1 + the number of
+ * chunks back to the first one of the span that covers it. A page behind the span's end in its last
+ * chunk may belong to another block: offsets are checked against the span's length.
+ *
+ *   Invariants  an object is free  <=>  its bit is set in `free` or in `remote`, never in both
+ *               `free` is written by the thread named in `owner` only, with plain stores: handing
+ *               out an object and taking one back is one store, so a kill leaves no half state
+ *               `remote` gains bits from anybody, loses them to the owner (exchange)
+ *               the page record of its first page has kind SPAN and names the owning client: when
+ *               that client ends, the span goes as a whole
+ *
+ * What it does not do: decide which span serves a request (slab.c).
+ */
+#ifndef SHMEMI_MEMORY_SPAN_H
+#define SHMEMI_MEMORY_SPAN_H
+
+#include "memory/buddy.h"
+#include "memory/classes.h"
+
+/* What a span is owned by: the client (as in a page's word) and the thread. */
+typedef struct shmemi_span_owner {
+    uint64_t client;
+    uint64_t thread;
+} shmemi_span_owner_t;
+
+/* Make a span of class `class`, all objects free. NOMEM without a detail, CORRUPT, errors of the
+ * lock. */
+shmem_status_t shmemi_span_create(shmemi_arena_t *arena, const shmemi_actor_t *actor,
+                                  const shmemi_classes_t *classes, unsigned class,
+                                  const shmemi_span_owner_t *owner, uint32_t *chunk);
+
+/* Give the span's pages back. CORRUPT, errors of the lock. */
+shmem_status_t shmemi_span_destroy(shmemi_arena_t *arena, const shmemi_actor_t *actor,
+                                   uint32_t chunk);
+
+/* The same for who holds the lock. `page` begins a block of kind SPAN. CORRUPT. */
+shmem_status_t shmemi_span_dissolve_locked(shmemi_arena_t *arena, uint32_t page);
+
+/* Move the bits of `remote` to `free`. Owner only. True: the span has free objects. */
+bool shmemi_span_collect(shmemi_span_t *span, const shmemi_class_t *class);
+
+/* Are all objects free? Owner only. */
+bool shmemi_span_is_empty(const shmemi_span_t *span, const shmemi_class_t *class);
+
+/* Free object `index` of a span that another thread owns. DOUBLE_FREE without a detail. */
+shmem_status_t shmemi_span_free_remote(shmemi_span_t *span, uint32_t index);
+
+/* The byte of a chunk in the map. */
+static inline uint32_t shmemi_span_mark(const shmemi_arena_t *arena, uint32_t chunk)
+{
+    return (uint32_t)(shmemi_arena_get(&arena->map[chunk / 8]) >> (chunk % 8 * 8)) & 0xff;
+}
+
+/* First chunk of the span that covers `chunk`, as the map says; false: none. */
+static inline bool shmemi_span_find(const shmemi_arena_t *arena, uint32_t chunk, uint32_t *first)
+{
+    uint32_t mark = shmemi_span_mark(arena, chunk);
+    if (!mark || mark - 1 > chunk)
+        return false;
+    *first = chunk - (mark - 1);
+    return true;
+}
+
+static inline uint64_t shmemi_span_offset(const shmemi_arena_t *arena, uint32_t chunk)
+{
+    return (uint64_t)chunk << (arena->chunk_shift + SHMEMI_PAGE_SHIFT);
+}
+
+#endif

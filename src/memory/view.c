@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making, opening and leaving a pool; what the server does for the dead.
+ *
+ * The header is written first and `ready` last: a pool whose creator died half way is refused. All
+ * header fields are checked against the size of the segment before anything is derived from them.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/status.h"
+#include "memory/pool.h"
+#include "os/identity.h"
+
+#define LAYER "memory"
+
+static _Atomic uint64_t next_pool_id = 1;
+
+shmem_status_t shmemi_pool_segment_bytes(uint64_t bytes, int nodes, uint64_t *segment_bytes)
+{
+    shmemi_layout_t layout;
+    shmem_status_t status = shmemi_layout_compute(bytes, (uint32_t)nodes, &layout);
+    if (!status)
+        *segment_bytes = layout.segment_bytes;
+    return status;
+}
+
+shmem_status_t shmemi_pool_arena_range(uint64_t bytes, int nodes, int index, uint64_t *offset,
+                                       uint64_t *length)
+{
+    shmemi_layout_t layout;
+    shmem_status_t status = shmemi_layout_compute(bytes, (uint32_t)nodes, &layout);
+    if (status)
+        return status;
+    if (index < 0 || index >= nodes)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "arena %d of a pool with %d", index, nodes);
+    *offset = layout.data + layout.data_stride * (uint64_t)index;
+    *length = (uint64_t)layout.arena_pages << SHMEMI_PAGE_SHIFT;
+    return SHMEM_OK;
+}
+
+/* ---- format ---- */
+
+static shmem_status_t check_params(const shmem_pool_params_t *params, uint32_t nodes)
+{
+    if (params->size < sizeof *params)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           "pool parameters of size %zu, want %zu: use SHMEM_POOL_PARAMS_INIT",
+                           params->size, sizeof *params);
+    if ((unsigned)params->policy > SHMEM_POOL_INTERLEAVE)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "policy %d: want one of shmem_pool_policy_t",
+                           (int)params->policy);
+    bool named = params->policy == SHMEM_POOL_BIND || params->policy == SHMEM_POOL_PREFERRED;
+    if (named && (params->node < 0 || (uint32_t)params->node >= nodes))
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "node %d: this machine has nodes 0 to %u",
+                           params->node, nodes - 1);
+    return SHMEM_OK;
+}
+
+static shmem_status_t format_arenas(void *memory, const shmemi_layout_t *layout)
+{
+    for (uint32_t i = 0; i < layout->nodes; i++) {
+        shmemi_arena_t arena;
+        shmemi_arena_init(&arena, memory, layout, i);
+        shmem_status_t status = shmemi_mutex_init(&arena.control->lock);
+        if (!status)
+            status = shmemi_buddy_format(&arena);
+        if (status)
+            return status;
+        shmemi_arena_commit(&arena);
+    }
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
+                                  const shmem_pool_params_t *params,
+                                  const shmem_topology_t topology)
+{
+    shmemi_layout_t layout;
+    shmemi_pool_header_t *header = memory;
+    uint32_t nodes = topology ? (uint32_t)shmem_topology_nodes(topology) : 1;
+    shmem_status_t status = check_params(params, nodes);
+    if (!status)
+        status = shmemi_layout_compute(params->bytes, nodes, &layout);
+    if (status)
+        return status;
+    if (layout.segment_bytes > segment_bytes)
+        return shmemi_fail(
+            SHMEM_ERR_INVALID, LAYER, "a segment of %llu bytes for a pool that needs %llu",
+            (unsigned long long)segment_bytes, (unsigned long long)layout.segment_bytes);
+    header->magic = SHMEMI_POOL_MAGIC;
+    header->version = SHMEMI_POOL_VERSION;
+    header->layout = shmemi_layout_hash();
+    header->segment_bytes = segment_bytes;
+    header->bytes = params->bytes;
+    header->nodes = nodes;
+    header->policy = (uint32_t)params->policy;
+    header->node = (uint32_t)params->node;
+    SHMEMI_KILL_POINT("memory.pool.header");
+    status = format_arenas(memory, &layout);
+    if (status)
+        return status;
+    SHMEMI_KILL_POINT("memory.pool.formatted");
+    /* SYNC pool-ready: release, pairs with acquire in header_check() */
+    atomic_store_explicit(&header->ready, 1, memory_order_release);
+    return SHMEM_OK;
+}
+
+/* ---- checking a header that others may have written ---- */
+
+static shmem_status_t header_check(const void *memory, uint64_t segment_bytes,
+                                   shmemi_pool_header_t *copy, shmemi_layout_t *layout)
+{
+    const shmemi_pool_header_t *header = memory;
+    if (segment_bytes < sizeof *header)
+        return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER, "a pool in %llu bytes: too small for a header",
+                           (unsigned long long)segment_bytes);
+    /* SYNC pool-ready: acquire, pairs with release in shmemi_pool_format() */
+    uint32_t ready = atomic_load_explicit(&header->ready, memory_order_acquire);
+    memcpy(copy, memory, offsetof(shmemi_pool_header_t, ready));
+    if (ready != 1 || copy->magic != SHMEMI_POOL_MAGIC)
+        return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                           "no complete pool here (magic %#llx, ready %u): its creator died while "
+                           "making it, or it was overwritten",
+                           (unsigned long long)copy->magic, ready);
+    if (copy->version != SHMEMI_POOL_VERSION || copy->layout != shmemi_layout_hash())
+        return shmemi_fail(SHMEM_ERR_VERSION, LAYER,
+                           "pool of version %u, layout %#x; this library has %d, %#x: use the same "
+                           "build",
+                           copy->version, copy->layout, SHMEMI_POOL_VERSION, shmemi_layout_hash());
+    bool sane = copy->bytes && copy->nodes && copy->nodes <= SHMEMI_POOL_NODES &&
+                copy->policy <= SHMEM_POOL_INTERLEAVE && copy->segment_bytes == segment_bytes &&
+                copy->bytes <= segment_bytes;
+    bool named = copy->policy == SHMEM_POOL_BIND || copy->policy == SHMEM_POOL_PREFERRED;
+    if (!sane || (named && copy->node >= copy->nodes) ||
+        shmemi_layout_compute(copy->bytes, copy->nodes, layout) ||
+        layout->segment_bytes > segment_bytes)
+        return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                           "pool header: %llu bytes, %u nodes, policy %u, node %u do not fit a "
+                           "segment of %llu bytes",
+                           (unsigned long long)copy->bytes, copy->nodes, copy->policy, copy->node,
+                           (unsigned long long)segment_bytes);
+    return SHMEM_OK;
+}
+
+bool shmemi_pool_is_ready(const void *memory)
+{
+    /* SYNC pool-ready: acquire, pairs with release in shmemi_pool_format() */
+    return atomic_load_explicit(&((const shmemi_pool_header_t *)memory)->ready,
+                                memory_order_acquire) == 1;
+}
+
+/* ---- attach and detach ---- */
+
+/* Private, and touched only where this process has spans. */
+static shmem_status_t nodes_map(shmemi_arena_view_t *view)
+{
+    size_t bytes = sizeof *view->nodes * (size_t)view->arena.chunks;
+    void *memory = MAP_FAILED;
+    if (!SHMEMI_FAULT("memory.view.nodes"))
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return shmemi_fail_errno(LAYER, "private memory of %zu bytes for the view of a pool",
+                                 bytes);
+    view->nodes = memory;
+    return SHMEM_OK;
+}
+
+static void view_free(shmemi_pool_t *pool)
+{
+    for (uint32_t i = 0; i < pool->nodes; i++)
+        if (pool->arenas[i].nodes)
+            munmap(pool->arenas[i].nodes,
+                   sizeof *pool->arenas[i].nodes * (size_t)pool->arenas[i].arena.chunks);
+    free(pool->latency);
+    free(pool);
+}
+
+static void view_fill(shmemi_pool_t *pool, void *memory, const shmemi_pool_header_t *header,
+                      shmemi_actor_t *actor, shmem_topology_t topology)
+{
+    const shmemi_layout_t *l = &pool->layout;
+    pool->id = atomic_fetch_add_explicit(&next_pool_id, 1, memory_order_relaxed);
+    pool->header = memory;
+    pool->data = (unsigned char *)memory + l->data;
+    pool->data_bytes = l->segment_bytes - l->data;
+    pool->data_stride = l->data_stride;
+    pool->arena_bytes = (uint64_t)l->arena_pages << SHMEMI_PAGE_SHIFT;
+    pool->policy = (shmem_pool_policy_t)header->policy;
+    pool->node = (int)header->node;
+    pool->actor = actor;
+    pool->owner = shmemi_owner(actor->slot, actor->epoch);
+    pool->topology = topology;
+    pool->cache_limit = pool->arena_bytes / 16;
+    if (pool->cache_limit > SHMEMI_CACHE_BYTES)
+        pool->cache_limit = SHMEMI_CACHE_BYTES;
+    pthread_mutex_init(&pool->lock, NULL);
+    shmemi_classes_init(&pool->classes, l->chunk_shift, l->arena_pages);
+}
+
+shmem_status_t shmemi_pool_attach(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,
+                                  const shmem_topology_t topology, shmemi_pool_t **pool)
+{
+    shmemi_layout_t layout;
+    shmemi_pool_header_t header;
+    shmem_status_t status = header_check(memory, segment_bytes, &header, &layout);
+    if (status)
+        return status;
+    shmemi_pool_t *view = calloc(1, sizeof *view + layout.nodes * sizeof view->arenas[0]);
+    if (!view)
+        return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "private memory for the view of a pool");
+    view->layout = layout;
+    view->nodes = layout.nodes;
+    view_fill(view, memory, &header, actor, topology);
+    status = shmemi_policy_init(view);
+    for (uint32_t i = 0; i < layout.nodes && !status; i++) {
+        shmemi_arena_init(&view->arenas[i].arena, memory, &layout, i);
+        status = nodes_map(&view->arenas[i]);
+    }
+    if (status) {
+        view_free(view);
+        return status;
+    }
+    *pool = view;
+    return SHMEM_OK;
+}
+
+void shmemi_pool_detach(shmemi_pool_t *pool)
+{
+    if (!pool)
+        return;
+    shmemi_heap_drop_all(pool);
+    if (pool->actor->fork_generation == shmemi_fork_generation()) {
+        shmemi_reclaim_t reclaim = {pool->actor, pool->owner, SHMEMI_FOREVER, 0};
+        for (uint32_t i = 0; i < pool->nodes; i++)
+            shmemi_recover_arena(&pool->arenas[i].arena, &reclaim);
+    }
+    view_free(pool);
+}
+
+shmem_status_t shmemi_pool_reclaim(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,
+                                   uint32_t slot, uint32_t epoch, uint64_t *blocks)
+{
+    shmemi_layout_t layout;
+    shmemi_pool_header_t header;
+    shmem_status_t status = header_check(memory, segment_bytes, &header, &layout);
+    if (status)
+        return status;
+    shmemi_reclaim_t reclaim = {actor, shmemi_owner(slot, epoch),
+                                shmemi_deadline_in(SHMEMI_RECLAIM_PATIENCE_NS), 0};
+    for (uint32_t i = 0; i < layout.nodes; i++) {
+        shmemi_arena_t arena;
+        shmemi_arena_init(&arena, memory, &layout, i);
+        shmem_status_t s = shmemi_recover_arena(&arena, &reclaim);
+        status = status ? status : s;
+    }
+    *blocks = reclaim.blocks;
+    return status;
+}
