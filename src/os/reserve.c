@@ -39,6 +39,9 @@
 
 #define LAYER "os"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
@@ -147,11 +150,13 @@ shmem_status_t shmemi_segment_reserve(int fd, uint64_t offset, uint64_t bytes)
 
 /* ---- huge pages ---- */
 
-/* Make one 2 MiB page of the file, mapped at `at`. 0, EAGAIN (try others), or a lasting errno. */
-static int collapse_one(int fd, uint64_t offset, char *at)
+/* Make one 2 MiB page of the file, mapped at `at`. 0, EAGAIN (try others), or a lasting errno. The
+ * first small page is brought in as by a touch: older kernels collapse nothing around a page that
+ * was merely allocated. */
+static int collapse_one(char *at)
 {
-    while (fallocate_piece(fd, offset, SHMEMI_PAGE))
-        if (errno != EINTR)
+    while (madvise(at, SHMEMI_PAGE, MADV_POPULATE_WRITE))
+        if (errno != EINTR && errno != EAGAIN)
             return errno;
     for (int tries = 0; madvise(at, SHMEMI_HUGE_PAGE, MADV_COLLAPSE); tries++)
         if (errno != EAGAIN || tries == 3) /* EAGAIN: a page was locked or in a processor's batch */
@@ -175,7 +180,7 @@ static bool collapse_piece(int fd, uint64_t offset, uint64_t bytes)
     madvise(start, bytes, MADV_HUGEPAGE); /* a refusal changes nothing: MADV_COLLAPSE insists */
     error = 0;
     for (uint64_t at = 0; at < bytes && (result == 0 || result == EAGAIN); at += SHMEMI_HUGE_PAGE) {
-        result = collapse_one(fd, offset + at, start + at);
+        result = collapse_one(start + at);
         error = result ? result : error;
     }
 unmap:
