@@ -11,25 +11,43 @@ shmem_status_t shmemi_event_init(shmemi_event_t *event, shmem_event_reset_t rese
                            "an event with reset %d: must be SHMEM_EVENT_MANUAL or _AUTO",
                            (int)reset);
     *event = (shmemi_event_t){.reset = reset, .magic = SHMEMI_EVENT_MAGIC};
-    /* SYNC event-set: release, pairs with acquire in event_ready_manual() and event_ready_auto() */
-    atomic_store_explicit(&event->is_set, is_set, memory_order_release);
+    /* SYNC event-sets: release, pairs with acquire in event_look() */
+    atomic_store_explicit(&event->sets, is_set, memory_order_release);
     return SHMEM_OK;
 }
 
-static shmem_status_t event_check(const shmemi_event_t *event, uint32_t reset, uint32_t is_set)
+/* Is it set? `taken` first: who advanced it had seen at least as many sets, and so do we; the other
+ * way round, a stale `sets` could seem different from a newer `taken`. */
+static inline bool event_look(shmemi_event_t *event, uint64_t *taken, uint64_t *sets)
+{
+    /* SYNC event-taken: acquire, pairs with release in event_take() */
+    *taken = atomic_load_explicit(&event->taken, memory_order_acquire);
+    /* SYNC event-sets: acquire, pairs with release in shmemi_event_set() */
+    *sets = atomic_load_explicit(&event->sets, memory_order_acquire);
+    return *sets != *taken;
+}
+
+static inline bool event_take(shmemi_event_t *event, uint64_t taken, uint64_t sets)
+{
+    /* SYNC event-taken: release, pairs with acquire in event_look() */
+    return atomic_compare_exchange_strong_explicit(&event->taken, &taken, sets,
+                                                   memory_order_acq_rel, memory_order_relaxed);
+}
+
+static __attribute__((noinline, cold)) shmem_status_t event_bad(const shmemi_event_t *event)
 {
     if (event->magic != SHMEMI_EVENT_MAGIC)
         return shmemi_fail(SHMEM_ERR_INVALID, "sync",
                            "the memory at %p is no event: call shmem_event_init() first",
                            (const void *)event);
-    if (reset > SHMEM_EVENT_AUTO || is_set > 1)
-        return shmemi_fail(SHMEM_ERR_CORRUPT, "sync",
-                           "the event at %p holds impossible values (reset %u, set %u): something "
-                           "else wrote to its memory",
-                           (const void *)event, reset, is_set);
-    return SHMEM_OK;
+    return shmemi_fail(SHMEM_ERR_CORRUPT, "sync",
+                       "the event at %p holds impossible values (reset %u, set %llu times, taken "
+                       "%llu): something else wrote to its memory",
+                       (const void *)event, event->reset, (unsigned long long)event->sets,
+                       (unsigned long long)event->taken);
 }
 
+/* The thread's identity, and the kind of event as read once. */
 static inline shmem_status_t event_start(const shmemi_actor_t *actor, const shmemi_event_t *event,
                                          const shmemi_self_t **self, uint32_t *reset)
 {
@@ -37,11 +55,9 @@ static inline shmem_status_t event_start(const shmemi_actor_t *actor, const shme
     if (!*self)
         return shmem_error_detail()->status;
     *reset = *(volatile const uint32_t *)&event->reset;
-    uint32_t is_set = atomic_load_explicit(&event->is_set, memory_order_relaxed);
-    if (__builtin_expect(
-            event->magic == SHMEMI_EVENT_MAGIC && *reset <= SHMEM_EVENT_AUTO && is_set <= 1, 1))
-        return SHMEM_OK;
-    return event_check(event, *reset, is_set);
+    if (__builtin_expect(event->magic != SHMEMI_EVENT_MAGIC || *reset > SHMEM_EVENT_AUTO, 0))
+        return event_bad(event);
+    return SHMEM_OK;
 }
 
 shmem_status_t shmemi_event_set(const shmemi_actor_t *actor, shmemi_event_t *event)
@@ -51,8 +67,8 @@ shmem_status_t shmemi_event_set(const shmemi_actor_t *actor, shmemi_event_t *eve
     shmem_status_t status = event_start(actor, event, &self, &reset);
     if (status)
         return status;
-    /* SYNC event-set: release, pairs with acquire in event_ready_manual() and event_ready_auto() */
-    atomic_exchange_explicit(&event->is_set, 1, memory_order_acq_rel);
+    /* SYNC event-sets: release, pairs with acquire in event_look() */
+    atomic_fetch_add_explicit(&event->sets, 1, memory_order_acq_rel);
     SHMEMI_KILL_POINT("sync.event.set.stored");
     if (reset == SHMEM_EVENT_AUTO)
         shmemi_bell_ring_one(actor->roster, &event->bell, &self->thread->stats);
@@ -65,34 +81,37 @@ shmem_status_t shmemi_event_reset(const shmemi_actor_t *actor, shmemi_event_t *e
 {
     const shmemi_self_t *self;
     uint32_t reset = 0;
+    uint64_t taken, sets;
     shmem_status_t status = event_start(actor, event, &self, &reset);
-    if (!status)
-        atomic_store_explicit(&event->is_set, 0, memory_order_relaxed);
-    return status;
+    if (status)
+        return status;
+    if (event_look(event, &taken, &sets)) {
+        if (taken > sets)
+            return event_bad(event);
+        event_take(event, taken, sets); /* else somebody else took it */
+    }
+    return SHMEM_OK;
 }
 
-static bool event_ready_manual(void *arg)
-{
-    shmemi_event_t *event = arg;
-    /* SYNC event-set: acquire, pairs with release in shmemi_event_set() */
-    return atomic_load_explicit(&event->is_set, memory_order_acquire) == 1;
-}
+/* ---- wait ---- */
 
-static bool event_more(void *arg)
-{
-    shmemi_event_t *event = arg;
-    return atomic_load_explicit(&event->is_set, memory_order_relaxed) == 1;
-}
+typedef struct attempt {
+    shmemi_event_t *event;
+    bool is_auto;
+    bool is_bad;
+} attempt_t;
 
-static bool event_ready_auto(void *arg)
+static bool attempt_ready(void *arg)
 {
-    shmemi_event_t *event = arg;
-    uint32_t found = 1;
-    if (!event_more(event))
+    attempt_t *attempt = arg;
+    uint64_t taken, sets;
+    if (!event_look(attempt->event, &taken, &sets))
         return false;
-    /* SYNC event-set: acquire, pairs with release in shmemi_event_set() */
-    if (!atomic_compare_exchange_strong_explicit(&event->is_set, &found, 0, memory_order_acquire,
-                                                 memory_order_relaxed))
+    if (__builtin_expect(taken > sets, 0))
+        return attempt->is_bad = true;
+    if (!attempt->is_auto)
+        return true;
+    if (!event_take(attempt->event, taken, sets))
         return false;
     SHMEMI_KILL_POINT("sync.event.wait.consumed");
     return true;
@@ -106,11 +125,9 @@ shmem_status_t shmemi_event_wait(const shmemi_actor_t *actor, shmemi_event_t *ev
     shmem_status_t status = event_start(actor, event, &self, &reset);
     if (status)
         return status;
-    bool is_auto = reset == SHMEM_EVENT_AUTO;
-    const shmemi_wait_t wait = {.ready = is_auto ? event_ready_auto : event_ready_manual,
-                                .arg = event,
-                                .kind = SHMEMI_WAIT_EVENT,
-                                .object = event,
-                                .more = is_auto ? event_more : NULL};
-    return shmemi_wait_until(actor, &event->bell, &wait, deadline);
+    attempt_t attempt = {event, reset == SHMEM_EVENT_AUTO, false};
+    const shmemi_wait_t wait = {
+        .ready = attempt_ready, .arg = &attempt, .kind = SHMEMI_WAIT_EVENT, .object = event};
+    status = shmemi_wait_until(actor, &event->bell, &wait, deadline);
+    return attempt.is_bad ? event_bad(event) : status;
 }

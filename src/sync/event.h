@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An event: a word that is 0 or 1, and a bell.
+ * An event: two counters and a bell.
  *
- *   manual   set stores 1, wakes all; wait sees 1 and leaves it; reset stores 0
- *   auto     set stores 1, wakes one; wait changes 1 to 0 by one compare-and-swap
+ *   it is set   <=>  sets != taken;  taken <= sets
+ *   set         sets++
+ *   wait, auto  one compare-and-swap of taken to the value of sets that was seen
+ *   reset       the same; wait, manual: changes nothing
  *
- * Setting is an exchange, not a store: it continues the release sequence of earlier sets, so that a
- * wait sees what every one of them published. Two sets without a wait between are one.
+ * Two sets without a wait between are thus one. The counters lie on two cache lines: the setter's
+ * line goes to the waiter once for each set, and consuming does not call it back. A set continues
+ * the release sequence of earlier ones, so that a wait sees what every one of them published.
  */
 #ifndef SHMEMI_SYNC_EVENT_H
 #define SHMEMI_SYNC_EVENT_H
@@ -17,15 +20,18 @@
 #define SHMEMI_EVENT_MAGIC 0x31545645u /* "EVT1" */
 
 typedef struct shmemi_event {
-    _Atomic uint32_t is_set;
-    uint32_t reset; /* shmem_event_reset_t */
+    _Atomic uint64_t sets;
     shmemi_bell_t bell;
     uint32_t magic;
-    uint32_t reserved[11];
+    uint32_t reset; /* shmem_event_reset_t */
+    uint32_t reserved[10];
+    _Atomic uint64_t taken;
+    uint32_t reserved2[14];
 } shmemi_event_t;
 SHMEMI_PIN_SIZE(shmemi_event_t, sizeof(shmem_event_t));
 SHMEMI_PIN(shmemi_event_t, bell, 8);
 SHMEMI_PIN(shmemi_event_t, magic, 16);
+SHMEMI_PIN(shmemi_event_t, taken, 64);
 
 shmem_status_t shmemi_event_init(shmemi_event_t *event, shmem_event_reset_t reset, bool is_set);
 shmem_status_t shmemi_event_set(const shmemi_actor_t *actor, shmemi_event_t *event);

@@ -5,7 +5,7 @@
  * A waiter keeps its hands off the word for longer and longer between two looks, so that the holder
  * works undisturbed; a mutex under heavy load thus stays on one processor for many turns. A woken
  * waiter does not raise the flag while it is trying, so that unlocks meanwhile cost no system call;
- * it raises the flag before it sleeps again and when it is done (see wait.c).
+ * the flag goes up before it sleeps again and when it has the mutex.
  */
 #include "sync/mutex.h"
 

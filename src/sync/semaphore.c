@@ -141,15 +141,6 @@ static uint32_t count_available(const attempt_t *attempt)
     return count;
 }
 
-static bool attempt_more(void *arg)
-{
-    attempt_t *attempt = arg;
-    for (uint32_t i = 0; i < attempt->permits; i++)
-        if (!atomic_load_explicit(&attempt->semaphore->holders[i], memory_order_relaxed))
-            return true;
-    return false;
-}
-
 shmem_status_t shmemi_semaphore_acquire(const shmemi_actor_t *actor, shmemi_semaphore_t *semaphore,
                                         shmemi_deadline_t deadline)
 {
@@ -161,8 +152,7 @@ shmem_status_t shmemi_semaphore_acquire(const shmemi_actor_t *actor, shmemi_sema
                                 .alive = attempt_bury,
                                 .arg = &attempt,
                                 .kind = SHMEMI_WAIT_SEMAPHORE,
-                                .object = semaphore,
-                                .more = attempt_more};
+                                .object = semaphore};
     return shmemi_wait_until(actor, &semaphore->bell, &wait, deadline);
 }
 

@@ -2,17 +2,16 @@
 /*
  * Waiting in three steps: poll, give the processor to others, sleep.
  *
- *   sleeper: s = sequence; sleepers = 1; heavy barrier; ready()? no: futex_wait(sequence, s)
- *   ringer:  store what is waited for; light barrier; sleepers? -> sleepers = 0; sequence++; wake
+ *   sleeper: s = sequence; sleepers++; heavy barrier; ready()? no: futex_wait(sequence, s)
+ *   ringer:  store what is waited for; light barrier; sleepers != 0? ->
+ *     all    sleepers = 0; sequence++; wake all
+ *     one    f = sleepers; sequence++; wake one; nobody there: sleepers = 0 if it is still f
  *
- * Either the ringer sees the flag or the sleeper sees the store. A sleeper that announces itself
- * between the ringer's clearing and its bump holds an old s, and so does not sleep. A ringer killed
- * in between costs the sleepers one slice.
- *
- * Where a ring wakes only one, the flag is down while others sleep. Whoever was woken owes them a
- * raised flag: it is raised again before the next sleep, when the wait ends well (with a look at
- * whether there is more to be had, `more`), and when it ends badly. A debtor killed in between
- * costs the others one slice.
+ * Either the ringer sees the flag or the sleeper sees the store. The flag is never taken from a
+ * sleeper that needs it: one that announced itself before the ringer looked at (or cleared) the
+ * flag holds a sequence from before the bump, and does not fall asleep; one that comes later raises
+ * the flag again, or changes it so that it stays. A ringer killed in between, and a sleeper killed
+ * after it took a wake meant for another, cost the others one slice.
  */
 #include "sync/wait.h"
 
@@ -32,7 +31,7 @@ enum {
 
 void shmemi_bell_wake(shmemi_bell_t *bell, int count, shmemi_stats_t *stats)
 {
-    /* SYNC bell-flag: acquire-release, pairs with the store in announce(): cleared before the bump,
+    /* SYNC bell-flag: acquire-release, pairs with release in announce(): cleared before the bump,
      * never after it */
     atomic_exchange_explicit(&bell->sleepers, 0, memory_order_acq_rel);
     SHMEMI_KILL_POINT("sync.bell.ring.cleared");
@@ -49,13 +48,31 @@ void shmemi_bell_ring_slow(shmemi_bell_t *bell, shmemi_stats_t *stats)
     shmemi_bell_wake(bell, INT_MAX, stats);
 }
 
+void shmemi_bell_ring_one_slow(shmemi_bell_t *bell, shmemi_stats_t *stats)
+{
+    /* SYNC bell-flag: acquire, pairs with release in announce() */
+    uint32_t flag = atomic_load_explicit(&bell->sleepers, memory_order_acquire);
+    /* SYNC bell-sequence: release, pairs with acquire in announce() */
+    atomic_fetch_add_explicit(&bell->sequence, 1, memory_order_acq_rel);
+    SHMEMI_KILL_POINT("sync.bell.ring.bumped");
+    if (!shmemi_futex_wake(&bell->sequence, 1))
+        /* SYNC bell-flag: relaxed, the futex call lies between; an announcement since the load
+         * makes it fail */
+        atomic_compare_exchange_strong_explicit(&bell->sleepers, &flag, 0, memory_order_relaxed,
+                                                memory_order_relaxed);
+    if (stats)
+        shmemi_stats_add(stats, SHMEMI_STAT_wakes, 1);
+}
+
 /* Tell ringers that somebody is about to sleep. Returns the sequence to sleep on. */
 static uint32_t announce(shmemi_bell_t *bell)
 {
     /* SYNC bell-sequence: acquire, pairs with release in shmemi_bell_wake() */
     uint32_t sequence = atomic_load_explicit(&bell->sequence, memory_order_acquire);
-    /* SYNC bell-flag: release, pairs with acquire in shmemi_bell_wake() */
-    atomic_store_explicit(&bell->sleepers, 1, memory_order_release);
+    /* SYNC bell-flag: release, pairs with acquire in shmemi_bell_wake() and
+     * shmemi_bell_ring_one_slow(); 0 would be no flag */
+    while (atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_release) == UINT32_MAX)
+        ;
     /* SYNC bell-sleepers: heavy barrier, pairs with the light barrier in shmemi_bell_ring() */
     shmemi_heavy_barrier();
     return sequence;
@@ -123,22 +140,11 @@ static void doze(const shmemi_self_t *self, shmemi_bell_t *bell, uint32_t sequen
     SHMEMI_KILL_POINT("sync.wait.woken");
 }
 
-/* Where a ring wakes one: the flag for the others, and a wake if there is more to be had now. */
-static void pass_on(const shmemi_self_t *self, shmemi_bell_t *bell, const shmemi_wait_t *wait)
-{
-    if (!wait->more)
-        return;
-    announce(bell);
-    SHMEMI_KILL_POINT("sync.wait.pass_on");
-    if (wait->more(wait->arg))
-        shmemi_bell_wake(bell, 1, &self->thread->stats);
-}
-
 static shmem_status_t sleep_until(const shmemi_self_t *self, shmemi_bell_t *bell,
                                   const shmemi_wait_t *wait, shmemi_deadline_t deadline)
 {
     int64_t ask_at = 0; /* when to ask whether it can still come */
-    for (bool slept = false;; slept = true) {
+    for (;;) {
         uint32_t sequence = announce(bell);
         SHMEMI_KILL_POINT("sync.wait.announced");
         int64_t now = shmemi_clock_now();
@@ -147,20 +153,15 @@ static shmem_status_t sleep_until(const shmemi_self_t *self, shmemi_bell_t *bell
             ask_at = now + SHMEMI_SLICE_NS;
             status = wait->alive(wait->arg);
         }
-        if (wait->ready(wait->arg)) {
-            if (slept)
-                pass_on(self, bell, wait);
+        if (wait->ready(wait->arg))
             return SHMEM_OK;
-        }
         if (status)
             return status;
         if (now >= deadline)
             return timed_out(wait);
         doze(self, bell, sequence, now, deadline);
-        if (wait->ready(wait->arg)) {
-            pass_on(self, bell, wait);
+        if (wait->ready(wait->arg))
             return SHMEM_OK;
-        }
     }
 }
 

@@ -26,9 +26,10 @@ typedef enum shmemi_wait_kind {
 } shmemi_wait_kind_t;
 
 /* A bell: where the threads of one PE or object sleep; whoever changes what they may be waiting for
- * rings it. Self-healing: a sleeper killed with its flag set costs one needless wake. */
+ * rings it. Self-healing: a sleeper killed with its flag up costs one needless wake. */
 typedef struct shmemi_bell {
-    _Atomic uint32_t sleepers; /* nonzero: somebody may sleep (cleared by the ringer) */
+    _Atomic uint32_t sleepers; /* the flag: not 0: somebody may sleep. Sleepers count it up so that
+                                  each announcement shows; the ringer clears it */
     _Atomic uint32_t sequence; /* futex word, bumped by every ring that found sleepers */
 } shmemi_bell_t;
 
@@ -45,11 +46,13 @@ static inline void shmemi_bell_ring(const shmemi_roster_t *roster, shmemi_bell_t
         shmemi_bell_ring_slow(bell, stats);
 }
 
-/* Clear the flag, bump, wake up to `count` sleepers, whether or not the flag is up. */
+/* Clear the flag, bump, wake up to `count` sleepers, whether or not the flag is up. Those who are
+ * not woken sleep with the flag down: whoever was woken must raise it for them. */
 void shmemi_bell_wake(shmemi_bell_t *bell, int count, shmemi_stats_t *stats);
 
-/* Like ring, but wakes one sleeper, who passes it on (see `more`): for objects of which one waiter
- * can take something. */
+/* Like ring, but wakes one sleeper: for objects of which one waiter can take something. The flag
+ * stays up as long as anybody was found asleep. */
+void shmemi_bell_ring_one_slow(shmemi_bell_t *bell, shmemi_stats_t *stats);
 static inline void shmemi_bell_ring_one(const shmemi_roster_t *roster, shmemi_bell_t *bell,
                                         shmemi_stats_t *stats)
 {
@@ -57,7 +60,7 @@ static inline void shmemi_bell_ring_one(const shmemi_roster_t *roster, shmemi_be
     /* SYNC bell-sleepers: relaxed after the light barrier, pairs with the heavy barrier in
      * announce() */
     if (__builtin_expect(atomic_load_explicit(&bell->sleepers, memory_order_relaxed), 0))
-        shmemi_bell_wake(bell, 1, stats);
+        shmemi_bell_ring_one_slow(bell, stats);
 }
 
 /* What is waited for. `ready` loads with acquire and returns whether the wait is over; `alive` (may
@@ -69,9 +72,6 @@ typedef struct shmemi_wait {
     void *arg;
     shmemi_wait_kind_t kind;
     const void *object; /* shown by tools */
-    /* For bells that are rung by shmemi_bell_ring_one() only, else NULL: after a wait that slept
-     * ended well, is there more that another sleeper could take? */
-    bool (*more)(void *arg);
 } shmemi_wait_t;
 
 /* Wait until ready(), a dead peer, or the deadline (SHMEM_ERR_TIMEOUT, quiet). ready() is tried at

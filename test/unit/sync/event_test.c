@@ -59,13 +59,13 @@ static void garbage(void)
     CHECK_STATUS(shmemi_event_wait(&me, zero, SHMEMI_FOREVER), SHMEM_ERR_INVALID);
     CHECK_STATUS(shmemi_event_set(&me, zero), SHMEM_ERR_INVALID);
     CHECK_STATUS(shmemi_event_reset(&me, zero), SHMEM_ERR_INVALID);
-    CHECK_EQ(zero->is_set, 0);
+    CHECK_EQ(zero->sets, 0);
     event->reset = 2;
     CHECK_STATUS(wait_for(&me, -1), SHMEM_ERR_CORRUPT);
     event->reset = SHMEM_EVENT_AUTO;
-    atomic_store(&event->is_set, 0xdead);
+    atomic_store(&event->taken, 0xdead);
     CHECK_STATUS(wait_for(&me, -1), SHMEM_ERR_CORRUPT);
-    CHECK_STATUS(shmemi_event_set(&me, event), SHMEM_ERR_CORRUPT);
+    CHECK_STATUS(shmemi_event_reset(&me, event), SHMEM_ERR_CORRUPT);
     shmemi_actor_fini(&me);
 }
 
@@ -148,6 +148,8 @@ static void setter_killed(void)
                                          "sync.bell.ring.bumped"};
     world_needs_kills();
     for (size_t i = 0; i < 2 * SHMEMI_COUNT(points); i++) {
+        if (i == 3) /* who wakes one does not pass there */
+            continue;
         fresh(3, i % 2 ? SHMEM_EVENT_AUTO : SHMEM_EVENT_MANUAL, false);
         woken = harness_shared(4096);
         pid_t sleeper = start(wait_once, 1, NULL);

@@ -213,8 +213,7 @@ static void sleepers_inherit(void)
 /* A sleeper is killed when it was woken: the permit is for the next one. */
 static void woken_sleeper_killed(void)
 {
-    static const char *const points[] = {"sync.wait.woken", "sync.semaphore.acquire.taken",
-                                         "sync.wait.pass_on"};
+    static const char *const points[] = {"sync.wait.woken", "sync.semaphore.acquire.taken"};
     world_needs_kills();
     for (size_t i = 0; i < SHMEMI_COUNT(points); i++) {
         fresh(3, 1);

@@ -294,21 +294,14 @@ static bool take_token(void *arg)
     return false;
 }
 
-static bool more_tokens(void *arg)
-{
-    basket_t *basket = arg;
-    return atomic_load(&basket->tokens) > 0;
-}
-
 static void take_many(int rank, int n, void *arg)
 {
     (void)n;
     basket_t *basket = arg;
     shmemi_actor_t actor;
     world_actor(&actor, rank, 0);
-    const shmemi_wait_t wait = {
-        .ready = take_token, .arg = basket, .kind = SHMEMI_WAIT_BELL, .more = more_tokens};
-    if (rank == 0) /* gives two at a time, so that one wake has to be passed on */
+    const shmemi_wait_t wait = {.ready = take_token, .arg = basket, .kind = SHMEMI_WAIT_BELL};
+    if (rank == 0) /* gives two at a time: two sleepers are wanted */
         for (int i = 0; i < TAKERS * TAKES / 2; i++) {
             atomic_fetch_add(&basket->tokens, 1);
             shmemi_bell_ring_one(world.roster, &basket->bell, NULL);
@@ -325,7 +318,7 @@ static void take_many(int rank, int n, void *arg)
     shmemi_actor_fini(&actor);
 }
 
-static void wakes_are_passed_on(void)
+static void each_ring_wakes_one(void)
 {
     world_make(TAKERS + 1);
     basket_t *basket = harness_shared(sizeof *basket);
@@ -348,6 +341,6 @@ int main(void)
     RUN(sleeper_killed);
     RUN(no_wake_is_lost);
     RUN(no_wake_is_lost_between_processes);
-    RUN(wakes_are_passed_on);
+    RUN(each_ring_wakes_one);
     return harness_end();
 }
