@@ -8,8 +8,8 @@
  * with --private, until its last client has gone). SHMEM_LOG says how much it tells on standard
  * error.
  *
- * --detach is for the library, which starts private servers: the first process ends at once, the
- * server goes on in a session of its own with nothing inherited from the program that wanted it.
+ * --detach is for the library, which starts private servers: the server goes on in a session of
+ * its own with nothing inherited from the program that wanted it.
  * It tells the outcome through descriptor 3: "+" it listens; "=" another server does; "-" and a
  * sentence: it failed. What it does not do: anything that the library does not do.
  */
@@ -141,16 +141,11 @@ static void say_ready(const char *mark, const char *text)
         return; /* the starter has gone: nobody wants to know */
 }
 
-/* False: no second process could be made. */
+/* The library has seen to it that this process is nobody's child and leads no group. */
 static int detach(void)
 {
     close_from(READY_FD + 1);
     fcntl(READY_FD, F_SETFD, FD_CLOEXEC);
-    pid_t pid = fork();
-    if (pid > 0)
-        _exit(0);
-    if (pid < 0)
-        return 0;
     setsid();
     int null = open("/dev/null", O_RDWR);
     for (int fd = 0; null >= 0 && fd < READY_FD; fd++)
@@ -206,7 +201,7 @@ int main(int argc, char **argv)
     if (code >= 0)
         return code;
     if (options.detach && !detach()) {
-        say_ready("-", "it cannot detach: fork or chdir failed");
+        say_ready("-", "it cannot go to the root directory");
         return EXIT_FAILED;
     }
     raise_descriptor_limit();

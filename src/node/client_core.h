@@ -87,10 +87,10 @@ shmem_status_t shmemi_private_attach(shmemi_client_t *client, const shmemi_setti
 enum { SHMEMI_SPAWN_FD = 3 }; /* in the program: the writing end of the readiness pipe */
 
 /*
- * Run `program` with `argv` and the caller's environment. It keeps descriptors 0 to 2 and has the
- * writing end of a pipe as SHMEMI_SPAWN_FD; *ready is the reading end. The program is expected to
- * fork and let its first process exit at once: that one is waited for, so no child is left, and no
- * SIGCHLD is sent. An exec that failed shows as "!" and the errno (int) in the pipe.
+ * Run `program` with `argv` and the caller's environment, as a process that is not our child. It
+ * keeps descriptors 0 to 2 and has the writing end of a pipe as SHMEMI_SPAWN_FD; *ready is the
+ * reading end. All signals are blocked in it. An exec that failed shows as "!" and the errno (int)
+ * in the pipe.
  */
 shmem_status_t shmemi_spawn(const char *program, char *const argv[], int *ready);
 

@@ -7,8 +7,14 @@
  * ring
  *   3. give back pool blocks    of (slot, old epoch); may need locks that step 2 made free
  *   4. close its segments       those that nobody else has open are freed
- *   5. the slot may be reused   no step of the old client's repair is left
+ *   5. the slot may be reused   its new holder has another epoch
+ *
+ * A pool may be locked by a client that lives but is stopped. Its repair is then tried again later,
+ * at growing intervals: blocks of (slot, old epoch) are nobody else's, however often the slot is
+ * used again meanwhile.
  */
+#include <stdlib.h>
+
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -20,26 +26,106 @@
 
 enum { LAST_WORDS = 16 }; /* messages that a process may have sent before it ended */
 
+#define FIRST_RETRY_NS 500000000
+#define LAST_RETRY_NS  30000000000
+
+/* ---- pools ---- */
+
+typedef struct shmemi_retry {
+    struct shmemi_retry *next;
+    shmemi_entry_t *entry;
+    uint32_t slot, epoch;
+    int64_t due, pause;
+} shmemi_retry_t;
+
+static bool is_awaited(shmem_server_t server, const shmemi_entry_t *entry)
+{
+    for (shmemi_retry_t *retry = server->retries; retry; retry = retry->next)
+        if (retry->entry == entry)
+            return true;
+    return false;
+}
+
+static void retry_add(shmem_server_t server, shmemi_entry_t *entry, uint32_t slot, uint32_t epoch)
+{
+    shmemi_retry_t *retry = malloc(sizeof *retry);
+    if (!retry) { /* clients that run out of memory look for such blocks themselves */
+        shmemi_log(SHMEM_LOG_ERROR, LAYER, "no memory to repair pool '%s' later", entry->name);
+        return;
+    }
+    *retry = (shmemi_retry_t){
+        server->retries, entry, slot, epoch, shmemi_clock_now() + FIRST_RETRY_NS, FIRST_RETRY_NS};
+    server->retries = retry;
+}
+
 /* Pools are mapped for the time of the repair only: the server holds no page of them otherwise. */
-static void reclaim_pool(shmem_server_t server, const shmemi_peer_t *peer, shmemi_entry_t *entry)
+static shmem_status_t reclaim(shmem_server_t server, const shmemi_entry_t *entry, uint32_t slot,
+                              uint32_t epoch)
 {
     void *address;
     uint64_t blocks = 0;
     shmem_status_t status = shmemi_space_map(entry->offset, entry->bytes, entry->fd, 1, &address);
     if (status == SHMEM_OK) {
-        status = shmemi_pool_reclaim(address, entry->bytes, &server->actor, peer->slot, peer->epoch,
-                                     &blocks);
+        status = shmemi_pool_reclaim(address, entry->bytes, &server->actor, slot, epoch, &blocks);
         shmemi_space_unmap(address);
     }
     server->reclaimed += blocks;
-    if (status)
-        shmemi_log(SHMEM_LOG_ERROR, LAYER,
-                   "pool '%s': the blocks of client %u (%s) could not be given back: %s",
-                   entry->name, peer->slot, peer->name, shmem_error_detail()->text);
-    else if (blocks)
-        shmemi_log(SHMEM_LOG_INFO, LAYER, "pool '%s': %llu blocks of client %u (%s) given back",
-                   entry->name, (unsigned long long)blocks, peer->slot, peer->name);
+    if (status && status != SHMEM_ERR_TIMEOUT)
+        shmemi_log(SHMEM_LOG_ERROR, LAYER, "pool '%s': blocks of client %u are lost: %s",
+                   entry->name, slot, shmem_error_detail()->text);
+    else
+        shmemi_log(SHMEM_LOG_INFO, LAYER, "pool '%s': %llu blocks of client %u given back%s",
+                   entry->name, (unsigned long long)blocks, slot,
+                   status ? "; a living client locks the rest" : "");
+    return status;
 }
+
+static void reclaim_or_retry(shmem_server_t server, shmemi_entry_t *entry, uint32_t slot,
+                             uint32_t epoch)
+{
+    if (entry->opens <= 1) /* nobody else has it: it goes as a whole */
+        return;
+    if (is_awaited(server, entry) || reclaim(server, entry, slot, epoch) == SHMEM_ERR_TIMEOUT)
+        retry_add(server, entry, slot, epoch);
+}
+
+int64_t shmemi_death_retry(shmem_server_t server, int64_t now)
+{
+    int64_t next = SHMEMI_FOREVER;
+    shmemi_retry_t **link = &server->retries;
+    while (*link) {
+        shmemi_retry_t *retry = *link;
+        if (retry->due <= now &&
+            reclaim(server, retry->entry, retry->slot, retry->epoch) != SHMEM_ERR_TIMEOUT) {
+            *link = retry->next;
+            free(retry);
+            continue;
+        }
+        if (retry->due <= now) {
+            retry->pause = retry->pause < LAST_RETRY_NS / 2 ? 2 * retry->pause : LAST_RETRY_NS;
+            retry->due = now + retry->pause;
+        }
+        next = retry->due < next ? retry->due : next;
+        link = &retry->next;
+    }
+    return next;
+}
+
+void shmemi_death_forget(shmem_server_t server, const shmemi_entry_t *entry)
+{
+    shmemi_retry_t **link = &server->retries;
+    while (*link) {
+        shmemi_retry_t *retry = *link;
+        if (entry && retry->entry != entry) {
+            link = &retry->next;
+            continue;
+        }
+        *link = retry->next;
+        free(retry);
+    }
+}
+
+/* ---- clients ---- */
 
 void shmemi_death_repair(shmem_server_t server, shmemi_peer_t *peer, bool died)
 {
@@ -56,7 +142,7 @@ void shmemi_death_repair(shmem_server_t server, shmemi_peer_t *peer, bool died)
     SHMEMI_KILL_POINT("node.death.removed");
     for (shmemi_hold_t *hold = peer->holds; hold; hold = hold->next)
         if (hold->entry->kind == SHMEMI_SEGMENT_POOL)
-            reclaim_pool(server, peer, hold->entry);
+            reclaim_or_retry(server, hold->entry, peer->slot, peer->epoch);
     SHMEMI_KILL_POINT("node.death.reclaimed");
     shmemi_segments_release(server, peer);
     SHMEMI_KILL_POINT("node.death.released");

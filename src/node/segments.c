@@ -63,6 +63,8 @@ static void hold_drop(shmem_server_t server, shmemi_peer_t *peer, shmemi_hold_t 
         *link = hold->next;
         free(hold);
     }
+    if (!entry->opens)
+        shmemi_death_forget(server, entry);
     shmemi_table_drop_unused(&server->table, entry);
 }
 

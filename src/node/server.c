@@ -170,6 +170,7 @@ void shmem_server_destroy(shmem_server_t server)
         server->listener.fd = -1;
         shmemi_reserve_fini(server);
     }
+    shmemi_death_forget(server, NULL);
     destroy_peers(server, &server->half_open);
     destroy_peers(server, &server->attached);
     shmemi_home_close(server);
@@ -251,6 +252,8 @@ static shmem_status_t serve(shmem_server_t server)
     bool stop = false;
     while (!stop) {
         int64_t now = shmemi_clock_now(), next = shmemi_connection_expire(server, now);
+        int64_t retry = shmemi_death_retry(server, now);
+        next = retry < next ? retry : next;
         shmemi_peer_reap(server);
         if (unused(server, now, &next))
             return SHMEM_OK;

@@ -92,7 +92,8 @@ typedef struct shmemi_peers {
     shmemi_peer_t *first, *last;
 } shmemi_peers_t;
 
-struct shmemi_job; /* a reservation in a thread, see reserve.c */
+struct shmemi_job;   /* a reservation in a thread, see reserve.c */
+struct shmemi_retry; /* a repair to be finished, see death.c */
 
 struct shmem_server {
     int epoll;
@@ -116,7 +117,8 @@ struct shmem_server {
     uint32_t half_opens, clients, suspects;
     uint64_t deaths, reclaimed;
 
-    struct shmemi_job *jobs; /* running */
+    struct shmemi_job *jobs;      /* running */
+    struct shmemi_retry *retries; /* pools whose repair has to wait, see death.c */
     unsigned fork_generation;
 };
 
@@ -197,5 +199,9 @@ void shmemi_reserve_fini(shmem_server_t server);
 void shmemi_death_repair(shmem_server_t server, shmemi_peer_t *peer, bool died);
 /* Its process has ended: a goodbye that it sent still counts. */
 void shmemi_death_noticed(shmem_server_t server, shmemi_peer_t *peer);
+/* Try again what is due. Returns the time of the next try, or SHMEMI_FOREVER. */
+int64_t shmemi_death_retry(shmem_server_t server, int64_t now);
+/* The segment goes (entry), or the server (NULL): nothing is left to repair. */
+void shmemi_death_forget(shmem_server_t server, const shmemi_entry_t *entry);
 
 #endif

@@ -2,10 +2,13 @@
 /*
  * Starting a program from inside a library, without the host program noticing.
  *
- * The child shares our memory until it execs (like vfork) but is born without an exit signal: no
- * SIGCHLD reaches the program, and its wait() for any child does not find it (such children are
- * found with __WALL only). In the child nothing but system calls is made: other threads may hold
- * any lock, and sanitizers must not see it.
+ *     caller --clone--> between --clone--> the program
+ *
+ * Both share our memory until they exec or exit (like vfork). `between` never execs, so that it
+ * keeps the exit signal 0 that it was born with: no SIGCHLD reaches the program, and its wait() for
+ * any child does not find it (such children are found with __WALL only). When it ends, the program
+ * is an orphan: init's child, or that of a subreaper. In both nothing but system calls is made:
+ * other threads may hold any lock, and sanitizers must not see it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +32,7 @@ typedef struct plan {
     char *const *argv;
     char *const *environment;
     int pipe;
+    char *stack; /* of the second clone: its end */
 } plan_t;
 
 #if defined(__clang__)
@@ -37,7 +41,7 @@ typedef struct plan {
 #define UNWATCHED __attribute__((no_sanitize_address, no_sanitize_thread, no_sanitize_undefined))
 #endif
 
-UNWATCHED static int child(void *arg)
+UNWATCHED static int exec_program(void *arg)
 {
     const plan_t *plan = arg;
     if (plan->pipe == SHMEMI_SPAWN_FD)
@@ -60,29 +64,36 @@ UNWATCHED static int child(void *arg)
     return 127;
 }
 
-/* Waits for the first process of the program, which ends as soon as it has forked. */
-static void reap(pid_t pid)
+/* Its exit code is 0, or the errno of the second clone. */
+UNWATCHED static int between(void *arg)
 {
-    int status;
-    while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
-        ;
+    plan_t *plan = arg;
+    int error = clone(exec_program, plan->stack, CLONE_VM | CLONE_VFORK, plan) < 0 ? errno : 0;
+    syscall(SYS_exit_group, error);
+    return error;
 }
 
-/* clone() with all signals blocked: no handler of the program runs in the child. */
-static pid_t run(plan_t *plan, char *stack)
+/* Waits for `between`. Returns its exit code. */
+static int reap(pid_t pid)
+{
+    int status = 0;
+    while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
+        ;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+/* 0 or an errno. All signals are blocked: no handler of the program runs in the children. */
+static int run(plan_t *plan, char *stack)
 {
     sigset_t all, old;
+    if (SHMEMI_FAULT("node.spawn.clone"))
+        return EAGAIN;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    pid_t pid = SHMEMI_FAULT("node.spawn.clone")
-                    ? (errno = EAGAIN, -1)
-                    : clone(child, stack + STACK_BYTES, CLONE_VM | CLONE_VFORK, plan);
-    int error = errno;
-    if (pid > 0)
-        reap(pid);
+    pid_t pid = clone(between, stack + STACK_BYTES, CLONE_VM | CLONE_VFORK, plan);
+    int error = pid < 0 ? errno : reap(pid);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    errno = error;
-    return pid;
+    return error;
 }
 
 shmem_status_t shmemi_spawn(const char *program, char *const argv[], int *ready)
@@ -92,12 +103,13 @@ shmem_status_t shmemi_spawn(const char *program, char *const argv[], int *ready)
     shmem_status_t status = SHMEM_OK;
     if (pipe2(ends, O_CLOEXEC))
         return shmemi_fail_errno(LAYER, "cannot create a pipe to start %s", program);
-    if (posix_memalign((void **)&stack, 64, STACK_BYTES)) {
+    if (posix_memalign((void **)&stack, 64, 2 * STACK_BYTES)) {
         status = shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "no memory to start %s", program);
         goto close_both;
     }
-    plan_t plan = {program, argv, environ, ends[1]};
-    if (run(&plan, stack) < 0)
+    plan_t plan = {program, argv, environ, ends[1], stack + 2 * STACK_BYTES};
+    errno = run(&plan, stack);
+    if (errno)
         status = shmemi_fail_errno(LAYER, "cannot create a process for %s", program);
     free(stack);
     if (status)

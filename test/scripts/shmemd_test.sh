@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# shmemd as a program: options, exit codes, signals, a live and a stale address, nothing left.
+. "$(dirname "$0")/lib.sh"
+shmemd=$BUILD_DIR/bin/shmemd
+servers=()
+cleanup() {
+  for pid in "${servers[@]}"; do kill -KILL "$pid" 2> /dev/null; done
+  rm -rf "$scratch"
+}
+trap cleanup EXIT
+
+# serve ARGS...: starts one, waits for its address; pid in $pid, address in $address.
+serve() {
+  : > "$scratch/address"
+  "$shmemd" "$@" > "$scratch/address" 2> "$scratch/log" &
+  pid=$!
+  servers+=("$pid")
+  until_true 10 test -s "$scratch/address" || fail "shmemd $* printed no address"
+  address=$(cat "$scratch/address")
+}
+
+ended() { # expected exit code
+  wait "$pid"
+  local code=$?
+  [ $code = "$1" ] || fail "shmemd ended with $code, expected $1"
+}
+
+expect 0 "$shmemd" --version
+says out '^shmemd [0-9]+\.[0-9]+\.[0-9]+$'
+silent err
+expect 0 "$shmemd" --help
+says out '--address'
+expect 2 "$shmemd" --nosuch
+says err 'nosuch'
+silent out
+expect 2 "$shmemd" --address
+expect 2 "$shmemd" surplus
+says err "unexpected argument 'surplus'"
+expect 1 "$shmemd" --address /nonexistent/directory/socket
+says err 'shmemd: .*nonexistent'
+expect 1 "$shmemd" --address "$scratch/../x"
+SHMEM_LOG=loud expect 1 "$shmemd" --address "$scratch/bad"
+says err 'SHMEM_LOG'
+[ ! -e "$scratch/bad" ] || fail "a socket was left by a server that did not start"
+
+for signal in TERM INT; do
+  serve --address "$scratch/socket" --foreground
+  [ "$address" = "$scratch/socket" ] || fail "address printed: $address"
+  [ -S "$scratch/socket" ] || fail "no socket at $scratch/socket"
+  [ "$(stat -c %a "$scratch/socket")" = 600 ] || fail "the socket is open to others"
+  expect 3 "$shmemd" --address "$scratch/socket"
+  says err 'listens'
+  kill -$signal $pid
+  # A background job of a script ignores SIGINT until the program takes it: shmemd does.
+  ended 0
+  [ ! -e "$scratch/socket" ] || fail "the socket is left after SIG$signal"
+done
+
+serve --address "$scratch/socket"
+kill -KILL $pid
+wait $pid 2> /dev/null
+[ -S "$scratch/socket" ] || fail "a killed server leaves its socket: this test expects it"
+serve --address "$scratch/socket" # takes it over
+kill -PIPE $pid # ignored
+kill -TERM $pid
+ended 0
+
+serve # a name of its own
+case $address in @shmem-*) ;; *) fail "own address is $address" ;; esac
+grep -q "$address" /proc/net/unix || fail "$address is not in /proc/net/unix"
+SHMEM_SERVER=$address expect 0 "$BUILD_DIR/examples/hello"
+kill -TERM $pid
+ended 0
+
+serve --private --address "@$mark"
+SHMEM_SERVER="@$mark" expect 0 "$BUILD_DIR/examples/hello"
+ended 0 # by itself
+
+SHMEM_LOG=info serve
+SHMEM_SERVER=$address expect 0 "$BUILD_DIR/examples/hello"
+kill -TERM $pid
+ended 0
+grep -q 'said goodbye' "$scratch/log" || fail "SHMEM_LOG=info logs no clients"
+finish
