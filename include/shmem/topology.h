@@ -34,8 +34,8 @@ SHMEM_API int shmem_topology_nodes(shmem_topology_t topology);
 /* INVALID: no such node. */
 SHMEM_API shmem_status_t shmem_topology_node(shmem_topology_t topology, int node,
                                              shmem_topology_node_t *info);
-/* Nanoseconds of a load, and GB/s of a copy, from node `from` to memory of node `to`; negative for a
- * node that does not exist. */
+/* Nanoseconds of a load, and GB/s of a copy, from node `from` to memory of node `to`; negative for
+ * a node that does not exist. */
 SHMEM_API double shmem_topology_latency(shmem_topology_t topology, int from, int to);
 SHMEM_API double shmem_topology_bandwidth(shmem_topology_t topology, int from, int to);
 /* Processors that the calling process may use. */

@@ -2,8 +2,8 @@
 /*
  * A segment: a sealed memfd whose pages are reserved before anybody maps it.
  *
- * Invariants: its size never changes (sealed against shrinking and growing); every byte in
- * [0, reserved) has its page, so touching it never raises SIGBUS; mode is 0600, not memfd's 0777.
+ * Invariants: its size never changes (sealed against shrinking and growing); every reserved byte has
+ * its page, so touching it never raises SIGBUS; mode is 0600, not memfd's 0777.
  * What it does not do: addresses (os/space.h), names and rights (node/), placement policy (topo/).
  */
 #ifndef SHMEMI_OS_SEGMENT_H
@@ -23,8 +23,9 @@ typedef struct shmemi_segment_params {
 
 /*
  * Create a segment. *fd is close-on-exec; *bytes the rounded size; *page_bytes the page size that
- * was asked of the kernel (4096 or 2 MiB hugetlb; transparent huge pages show as 4096 here and are
- * asked for when mapping).
+ * was asked of the kernel: 2 MiB for hugetlb pages, which only `required` takes and only where the
+ * administrator set enough aside, else 4096. Reserving with 2 MiB pages (below) keeps 4096 here: what
+ * a process really got is told by shmemi_segment_populate().
  * Errors: INVALID (0 bytes, name), OVERFLOW, NOMEM (with the arithmetic: asked, memory.max of the
  * cgroup, free memory), LIMIT (descriptors), UNSUPPORTED (huge pages required, none to be had).
  * Nothing is left behind on failure.
@@ -32,8 +33,10 @@ typedef struct shmemi_segment_params {
 shmem_status_t shmemi_segment_create(const shmemi_segment_params_t *params, int *fd,
                                      uint64_t *bytes, uint64_t *page_bytes);
 
-/* Reserve [offset, offset + bytes) in pieces of at most 256 MiB, restarting after signals.
- * Placement follows the calling thread's policy or the mapping's (bind first). */
+/* Reserve [offset, offset + bytes) in pieces of at most 256 MiB, restarting after signals. Placement
+ * follows what was bound through any mapping of the file, else the calling thread's policy; hugetlb
+ * pages are claimed only and come, where they were bound, when the bound mapping is populated.
+ * INVALID (outside), NOMEM (with the arithmetic). */
 shmem_status_t shmemi_segment_reserve(int fd, uint64_t offset, uint64_t bytes);
 
 /* The same with 2 MiB pages for every aligned 2 MiB of the range as `huge` says (SHMEMI_HUGE_*);

@@ -7,7 +7,8 @@
 
 #include "shmem/topology.h"
 
-/* From an hwloc synthetic description ("node:4 core:2"), or an hwloc XML file (recorded machine). */
+/* From an hwloc synthetic description ("numa:4 core:2 pu:1") or XML file (a recorded machine). They
+ * are not this machine: binding does nothing. INVALID, NOT_FOUND, NOMEM. */
 shmem_status_t shmemi_topo_create_synthetic(const char *description, shmem_topology_t *topology);
 shmem_status_t shmemi_topo_create_xml(const char *path, shmem_topology_t *topology);
 
