@@ -2,9 +2,9 @@
 /*
  * A segment: a sealed memfd whose pages are reserved before anybody maps it.
  *
- * Invariants: its size never changes (sealed against shrinking and growing); every reserved byte has
- * its page, so touching it never raises SIGBUS; mode is 0600, not memfd's 0777.
- * What it does not do: addresses (os/space.h), names and rights (node/), placement policy (topo/).
+ * Invariants: its size never changes (sealed against shrinking and growing); every reserved byte
+ * has its page, so touching it never raises SIGBUS; mode is 0600, not memfd's 0777. What it does
+ * not do: addresses (os/space.h), names and rights (node/), placement policy (topo/).
  */
 #ifndef SHMEMI_OS_SEGMENT_H
 #define SHMEMI_OS_SEGMENT_H
@@ -15,28 +15,28 @@
 #include "shmem/status.h"
 
 typedef struct shmemi_segment_params {
-    const char *name;   /* for /proc/PID/maps; at most 200 bytes */
-    uint64_t bytes;     /* > 0; rounded up to the page size used */
-    int huge;           /* SHMEMI_HUGE_AUTO, _REQUIRED, _OFF (base/settings.h) */
-    int reserve;        /* 1: reserve all pages now; 0: caller reserves parts (..._reserve) */
+    const char *name; /* for /proc/PID/maps; at most 200 bytes */
+    uint64_t bytes;   /* > 0; rounded up to the page size used */
+    int huge;         /* SHMEMI_HUGE_AUTO, _REQUIRED, _OFF (base/settings.h) */
+    int reserve;      /* 1: reserve all pages now; 0: caller reserves parts (..._reserve) */
 } shmemi_segment_params_t;
 
 /*
  * Create a segment. *fd is close-on-exec; *bytes the rounded size; *page_bytes the page size that
  * was asked of the kernel: 2 MiB for hugetlb pages, which only `required` takes and only where the
- * administrator set enough aside, else 4096. Reserving with 2 MiB pages (below) keeps 4096 here: what
- * a process really got is told by shmemi_segment_populate().
- * Errors: INVALID (0 bytes, name), OVERFLOW, NOMEM (with the arithmetic: asked, memory.max of the
- * cgroup, free memory), LIMIT (descriptors), UNSUPPORTED (huge pages required, none to be had).
- * Nothing is left behind on failure.
+ * administrator set enough aside, else 4096. Reserving with 2 MiB pages (below) keeps 4096 here:
+ * what a process really got is told by shmemi_segment_populate(). Errors: INVALID (0 bytes, name),
+ * OVERFLOW, NOMEM (with the arithmetic: asked, memory.max of the cgroup, free memory), LIMIT
+ * (descriptors), UNSUPPORTED (huge pages required, none to be had). Nothing is left behind on
+ * failure.
  */
 shmem_status_t shmemi_segment_create(const shmemi_segment_params_t *params, int *fd,
                                      uint64_t *bytes, uint64_t *page_bytes);
 
-/* Reserve [offset, offset + bytes) in pieces of at most 256 MiB, restarting after signals. Placement
- * follows what was bound through any mapping of the file, else the calling thread's policy; hugetlb
- * pages are claimed only and come, where they were bound, when the bound mapping is populated.
- * INVALID (outside), NOMEM (with the arithmetic). */
+/* Reserve [offset, offset + bytes) in pieces of at most 256 MiB, restarting after signals.
+ * Placement follows what was bound through any mapping of the file, else the calling thread's
+ * policy; hugetlb pages are claimed only and come, where they were bound, when the bound mapping is
+ * populated. INVALID (outside), NOMEM (with the arithmetic). */
 shmem_status_t shmemi_segment_reserve(int fd, uint64_t offset, uint64_t bytes);
 
 /* The same with 2 MiB pages for every aligned 2 MiB of the range as `huge` says (SHMEMI_HUGE_*);

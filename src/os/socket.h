@@ -39,8 +39,8 @@ shmem_status_t shmemi_socket_send(int socket, const void *message, size_t bytes,
  * Receive one message of at most `bytes`; *got its length. Up to SHMEMI_SOCKET_FDS descriptors in
  * fds (close-on-exec), *nfds their number, the rest of fds set to -1. Truncated data or descriptors
  * (MSG_TRUNC, MSG_CTRUNC) close what came and give PROTOCOL, or LIMIT when it was this process that
- * could hold no more descriptors. fds may be NULL: none may come then. SERVER_LOST: end of stream, or
- * an empty message. TIMEOUT (a deadline in the past polls).
+ * could hold no more descriptors. fds may be NULL: none may come then. SERVER_LOST: end of stream,
+ * or an empty message. TIMEOUT (a deadline in the past polls).
  */
 shmem_status_t shmemi_socket_receive(int socket, void *message, size_t bytes, size_t *got, int *fds,
                                      int *nfds, shmemi_deadline_t deadline);

@@ -287,7 +287,7 @@ static void fork_or_map(int rank, int n, void *arg)
     }
     while (!atomic_load(&stop)) {
         CHECK_OK(shmemi_space_map((uint64_t)(rank % 2) * UNIT, MIB, *(int *)arg, 1, &p));
-        *(volatile char *)p = 1;
+        atomic_store((_Atomic int *)p, 1);
         CHECK_OK(shmemi_space_unmap(p));
     }
 }
