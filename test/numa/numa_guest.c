@@ -48,7 +48,7 @@ static int read_list(const char *name, double *out, int room)
     fclose(f);
     char *p = strstr(line, name);
     CHECK(p != NULL);
-    for (p += strlen(name); n < room && *p > ' '; p += *p == ',')
+    for (p += strlen(name); n<room && * p> ' '; p += *p == ',')
         out[n++] = strtod(p, &p);
     return n;
 }
@@ -312,6 +312,42 @@ static void hugetlb_runs_out(void)
     close(fd);
 }
 
+static void write_file(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+}
+
+/* In a group of 32 MiB: what does not fit is refused with the numbers; nobody is killed for it. */
+static void in_a_small_group(void *arg)
+{
+    shmemi_segment_params_t q = {"shmem-group", 64 * MIB, SHMEMI_HUGE_AUTO, 1};
+    int fd = -7;
+    uint64_t bytes, page;
+    (void)arg;
+    write_file("/sys/fs/cgroup/small/cgroup.procs", "0");
+    CHECK_STATUS(shmemi_segment_create(&q, &fd, &bytes, &page), SHMEM_ERR_NOMEM);
+    CHECK(strstr(shmem_error_detail()->text, "cgroup /small allows 32 MiB") != NULL);
+    CHECK_EQ(fd, -7);
+    for (int i = 0; i < 3; i++) { /* what is given back can be had again */
+        q.bytes = 20 * MIB;
+        CHECK_OK(shmemi_segment_create(&q, &fd, &bytes, &page));
+        q.bytes = 16 * MIB;
+        CHECK_STATUS(shmemi_segment_create(&q, &fd, &bytes, &page), SHMEM_ERR_NOMEM);
+        close(fd);
+    }
+}
+
+static void memory_of_a_cgroup(void)
+{
+    CHECK(mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, NULL) == 0);
+    write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+    CHECK(mkdir("/sys/fs/cgroup/small", 0755) == 0);
+    write_file("/sys/fs/cgroup/small/memory.max", "33554432");
+    CHECK_EQ(harness_wait(harness_fork(in_a_small_group, NULL), 10), 0);
+}
+
 static void all_checks(void *arg)
 {
     struct utsname u;
@@ -329,6 +365,7 @@ static void all_checks(void *arg)
     RUN(storm_of_signals);
     RUN(hugetlb_pages);
     RUN(hugetlb_runs_out);
+    RUN(memory_of_a_cgroup);
     exit(harness_end());
 }
 
