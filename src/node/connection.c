@@ -48,16 +48,16 @@ static void turn_away(shmem_server_t server)
 }
 
 /* Rights to be served at all. */
-static shmem_status_t check_user(int fd, shmemi_credentials_t *who)
+static shmem_status_t check_user(shmem_server_t server, int fd, shmemi_credentials_t *who)
 {
     shmem_status_t status = shmemi_identity_peer(fd, who);
     if (status)
         return status;
-    if (who->uid != geteuid() && who->uid != 0)
+    if (who->uid != server->user && who->uid != 0)
         return shmemi_quiet(SHMEM_ERR_ACCESS, LAYER,
                             "this node server belongs to user %u and serves him and root only, not "
                             "user %u",
-                            (unsigned)geteuid(), (unsigned)who->uid);
+                            (unsigned)server->user, (unsigned)who->uid);
     return SHMEM_OK;
 }
 
@@ -71,11 +71,6 @@ static shmem_status_t peer_create(shmem_server_t server, int fd, const shmemi_cr
     peer->since = shmemi_clock_now();
     peer->socket = (shmemi_source_t){SHMEMI_SOURCE_SOCKET, fd, peer};
     peer->life = (shmemi_source_t){SHMEMI_SOURCE_LIFE, -1, peer};
-    shmem_status_t status = shmemi_server_watch(server, &peer->socket);
-    if (status) {
-        free(peer);
-        return status;
-    }
     shmemi_peers_append(&server->half_open, peer);
     server->half_opens++;
     return SHMEM_OK;
@@ -91,7 +86,7 @@ void shmemi_connection_accept(shmem_server_t server)
     if (status)
         return;
     SHMEMI_KILL_POINT("node.accept.accepted");
-    status = check_user(fd, &who);
+    status = check_user(server, fd, &who);
     if (status == SHMEM_OK)
         status = peer_create(server, fd, &who);
     if (status) {
@@ -99,9 +94,12 @@ void shmemi_connection_accept(shmem_server_t server)
         close(fd);
         return;
     }
+    shmemi_peer_t *peer = server->half_open.last;
     if (server->half_opens > SHMEMI_HALF_OPEN)
         shmemi_connection_lost(server, server->half_open.first);
-    shmemi_connection_receive(server, server->half_open.last); /* its hello is mostly there */
+    shmemi_connection_receive(server, peer); /* its hello is mostly there: answer at once */
+    if (peer->socket.fd >= 0 && shmemi_server_watch(server, &peer->socket))
+        shmemi_connection_lost(server, peer);
 }
 
 int64_t shmemi_connection_expire(shmem_server_t server, int64_t now)

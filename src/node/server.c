@@ -124,6 +124,7 @@ static shmem_server_t server_alloc(const shmem_server_params_t *params)
     server->exit_when_unused = params->exit_when_unused != 0;
     server->first_client_ns = params->first_client_ns ? params->first_client_ns : FIRST_CLIENT_NS;
     server->hello_ns = SHMEMI_HELLO_NS;
+    server->user = geteuid();
     server->fork_generation = shmemi_fork_generation();
     server->started = shmemi_clock_now();
     return server;

@@ -100,6 +100,7 @@ struct shmem_server {
     int spare; /* given up for a moment to turn a connection away when descriptors run out */
     shmemi_source_t listener, stop, reserved;
     char address[SHMEMI_SERVER_ADDRESS];
+    uid_t user;
     bool exit_when_unused, had_client;
     int64_t first_client_ns, started, hello_ns;
     atomic_bool running;

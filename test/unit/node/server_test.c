@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server object: addresses, stale and live sockets, run and stop, ending when unused, faults. */
+/* The server object: addresses, live and stale sockets, run and stop, ending when unused, faults.
+ */
 #include <pthread.h>
 #include <sys/stat.h>
 
