@@ -3,7 +3,9 @@
  * How long until a waiter in another process goes on?
  *
  * Spinning: two processes on two processors hand a turn to and fro; one way is half of a round. The
- * floor is a bare cache line that goes to and fro. Sleeping: the waiter has been asleep for a given
+ * floor is a bare flag for each direction, on a cache line of its own as an event is (invalidate,
+ * then fetch); beside it, both flags on one line, which is what two fixed partners could do at best
+ * (one transfer for each turn). Sleeping: the waiter has been asleep for a given
  * time; from before the wake-up call until it runs. The floor is a bare futex.
  */
 #include <linux/futex.h>
@@ -19,10 +21,13 @@
 
 #include "bench.h"
 
-enum { ROUNDS = 20000, WAKES = 41 };
+enum { ROUNDS = 2000, WAKES = 41 };
 
 typedef struct shared {
     _Alignas(128) atomic_uint turn[2];
+    _Alignas(128) struct {
+        _Alignas(128) atomic_uint turn;
+    } apart[2];
     _Alignas(128) shmem_event_t event[2];
     _Alignas(128) _Atomic double stamp;
     _Alignas(128) _Atomic double latency;
@@ -30,7 +35,7 @@ typedef struct shared {
     atomic_int begun;
 } shared_t;
 
-enum { CHILD_LINE = 1, CHILD_EVENT, CHILD_FUTEX_SLEEP, CHILD_EVENT_SLEEP };
+enum { CHILD_LINE = 1, CHILD_FLAGS, CHILD_EVENT, CHILD_FUTEX_SLEEP, CHILD_EVENT_SLEEP };
 
 static shared_t *shared;
 static shmem_context_t context;
@@ -58,6 +63,18 @@ static void line_rounds(int side)
             relax();
         if (side == 1)
             atomic_store_explicit(&shared->turn[1], i, memory_order_release);
+    }
+}
+
+static void flag_rounds(int side)
+{
+    for (unsigned i = 1; i <= ROUNDS; i++) {
+        if (side == 0)
+            atomic_store_explicit(&shared->apart[0].turn, i, memory_order_release);
+        while (atomic_load_explicit(&shared->apart[side ? 0 : 1].turn, memory_order_acquire) != i)
+            relax();
+        if (side == 1)
+            atomic_store_explicit(&shared->apart[1].turn, i, memory_order_release);
     }
 }
 
@@ -104,6 +121,8 @@ static void child(void)
         atomic_store(&shared->begun, 1);
         if (what == CHILD_LINE)
             line_rounds(1);
+        else if (what == CHILD_FLAGS)
+            flag_rounds(1);
         else if (what == CHILD_EVENT)
             event_rounds(1);
         else if (what == CHILD_FUTEX_SLEEP)
@@ -121,6 +140,8 @@ static void begin_child(int what)
 {
     atomic_store(&shared->turn[0], 0);
     atomic_store(&shared->turn[1], 0);
+    atomic_store(&shared->apart[0].turn, 0);
+    atomic_store(&shared->apart[1].turn, 0);
     atomic_store(&shared->begun, 0);
     atomic_store(&shared->what, what);
     while (!atomic_load(&shared->begun))
@@ -135,6 +156,15 @@ static double line_sample(void *arg)
     begin_child(CHILD_LINE);
     double begin = bench_now_ns();
     line_rounds(0);
+    return (bench_now_ns() - begin) / (2.0 * ROUNDS);
+}
+
+static double flag_sample(void *arg)
+{
+    (void)arg;
+    begin_child(CHILD_FLAGS);
+    double begin = bench_now_ns();
+    flag_rounds(0);
     return (bench_now_ns() - begin) / (2.0 * ROUNDS);
 }
 
@@ -187,7 +217,7 @@ static void sleeping(double idle, const char *what)
 /* handoff_bench [repeats] */
 int main(int argc, char **argv)
 {
-    int repeats = argc > 1 ? atoi(argv[1]) : 11;
+    int repeats = argc > 1 ? atoi(argv[1]) : 41;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED || repeats < 1 || repeats > 101)
         return 1;
@@ -202,8 +232,10 @@ int main(int argc, char **argv)
         kill(pid, SIGKILL);
         return 1;
     }
-    bench_report("handoff", "to a spinning waiter", "bare cache line", "ns",
+    bench_report("handoff", "to a spinning waiter", "bare flags on one cache line", "ns",
                  bench_repeat(repeats, line_sample, NULL));
+    bench_report("handoff", "to a spinning waiter", "bare flags, a cache line each", "ns",
+                 bench_repeat(repeats, flag_sample, NULL));
     bench_report("handoff", "to a spinning waiter", "shmem event", "ns",
                  bench_repeat(repeats, event_sample, NULL));
     sleeping(200e3, "to a waiter asleep for 0.2 ms");

@@ -95,13 +95,15 @@ shmem_status_t shmemi_event_reset(const shmemi_actor_t *actor, shmemi_event_t *e
 
 /* ---- wait ---- */
 
+enum { POLLS = 64 }; /* inlined, before the general wait */
+
 typedef struct attempt {
     shmemi_event_t *event;
     bool is_auto;
     bool is_bad;
 } attempt_t;
 
-static bool attempt_ready(void *arg)
+static inline bool attempt_ready(void *arg)
 {
     attempt_t *attempt = arg;
     uint64_t taken, sets;
@@ -126,6 +128,11 @@ shmem_status_t shmemi_event_wait(const shmemi_actor_t *actor, shmemi_event_t *ev
     if (status)
         return status;
     attempt_t attempt = {event, reset == SHMEM_EVENT_AUTO, false};
+    for (int i = actor->crowded || !actor->spin_ns ? 1 : POLLS; i; i--) {
+        if (attempt_ready(&attempt))
+            return __builtin_expect(attempt.is_bad, 0) ? event_bad(event) : SHMEM_OK;
+        shmemi_cpu_relax();
+    }
     const shmemi_wait_t wait = {
         .ready = attempt_ready, .arg = &attempt, .kind = SHMEMI_WAIT_EVENT, .object = event};
     status = shmemi_wait_until(actor, &event->bell, &wait, deadline);
