@@ -42,19 +42,25 @@ def read_until(wanted, count, seconds=10):
         text += os.read(terminal, 4096)
 
 
+def rest():
+    """What is there to read; a terminal whose other side is closed gives an error."""
+    global text
+    try:
+        while select.select([terminal], [], [], 0.05)[0]:
+            text += os.read(terminal, 4096)
+    except OSError:
+        time.sleep(0.05)
+
+
 def finish(code):
     end = time.monotonic() + 10
     while time.monotonic() < end:
         done, status = os.waitpid(pid, os.WNOHANG)
+        rest()
         if done:
             if os.waitstatus_to_exitcode(status) != code:
                 sys.exit(f"ended with {status}, expected {code}; {text}")
             return
-        if select.select([terminal], [], [], 0.05)[0]:
-            try:
-                globals()["text"] += os.read(terminal, 4096)
-            except OSError:
-                pass
     sys.exit(f"does not end; {text}")
 
 

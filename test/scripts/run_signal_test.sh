@@ -6,12 +6,13 @@ mkfifo "$scratch/ready"
 
 # start PEs...: a job in the background whose PEs have said that they are ready; $launcher is its pid
 start() { # number of PEs, script
+  rm -f "$scratch/out" "$scratch/err"
   # a shell starts background commands with SIGINT and SIGQUIT ignored: undo that
   env --default-signal=INT,QUIT "$run" -n "$1" sh -c "$2; : $mark" > "$scratch/out" 2> "$scratch/err" &
   launcher=$!
   until_true 10 enough "$1" || fail "the PEs did not start"
 }
-enough() { [ "$(grep -c ready "$scratch/out")" = "$1" ]; }
+enough() { [ "$(grep -cs ready "$scratch/out")" = "$1" ]; }
 ended() { wait "$launcher"; code=$?; [ $code = "$1" ] || { cat "$scratch/err"; fail "exit code $code, expected $1"; }; }
 
 # each signal arrives once at every PE
