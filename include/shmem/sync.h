@@ -5,8 +5,8 @@
  * An object is plain memory of a fixed layout that the caller provides: in symmetric memory, a pool
  * block, or any mapping that all users share (also private memory, between threads). Initialize it
  * once, before others use it; all users must be clients of the same node server (their contexts
- * say so), because holders are named by the server's roster. Nothing has to be destroyed: the memory
- * may simply be reused when nobody uses the object any more.
+ * say so), because holders are named by the server's roster. Nothing has to be destroyed: the
+ * memory may simply be reused when nobody uses the object any more.
  *
  * Threads and processes: every function may be called by any thread of any client, except where it
  * says otherwise. Blocking functions poll a while (SHMEM_SPIN), then sleep in the kernel. Timeouts
@@ -116,8 +116,8 @@ SHMEM_API shmem_status_t shmem_barrier_wait(shmem_context_t context,
 SHMEM_API shmem_status_t shmem_barrier_arrive(shmem_context_t context,
                                               shmem_barrier_object_t *barrier, uint32_t *token);
 /* TIMEOUT: the arrival stands; wait again with the same token. PEER_DEAD: a client of this node
- * died since the barrier's round began and the round is not complete (the barrier cannot know its
- * participants by name; initialize it again for the survivors). */
+ * died since the barrier's previous round began, and this round is still not complete 0.2 s later
+ * (the barrier cannot know its participants by name; initialize it again for the survivors). */
 SHMEM_API shmem_status_t shmem_barrier_await(shmem_context_t context,
                                              shmem_barrier_object_t *barrier, uint32_t token,
                                              int64_t timeout);
