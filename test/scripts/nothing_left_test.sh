@@ -20,7 +20,7 @@ state() {
   find $places -xdev \( -name 'systemd*' -o -path "$scratch" \) -prune -o -iname '*shmem*' -print 2> /dev/null | sort -u
   ls /dev/shm
   awk '$NF ~ /^@shmem/ { print $NF }' /proc/self/net/unix | sort -u
-  [ $NOTHING_LEFT_INSIDE = shared ] || pgrep -a --ns $$ --nslist net '^(shmemd|shmem-run)'
+  [ $NOTHING_LEFT_INSIDE = shared ] || pgrep -a --ns $$ --nslist net '^shmem'
 }
 clean() { # description; a private server takes a moment, other tests come and go: look for a while
   local new
