@@ -175,12 +175,13 @@ static void client_free(shmemi_client_t *client)
 static shmem_status_t attach_to(shmemi_client_t *client, const shmemi_settings_t *settings,
                                 const char *name)
 {
-    if (strlen(settings->server) >= sizeof client->address)
+    size_t length = strlen(settings->server);
+    if (length >= sizeof client->address)
         return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
                            "the server address '%.32s...' is longer than the %zu bytes that a "
                            "socket address may have",
                            settings->server, sizeof client->address - 1);
-    snprintf(client->address, sizeof client->address, "%s", settings->server);
+    memcpy(client->address, settings->server, length + 1);
     shmem_status_t status = shmemi_client_connect(client);
     if (status == SHMEM_ERR_NO_SERVER)
         return shmemi_fail(SHMEM_ERR_NO_SERVER, LAYER,

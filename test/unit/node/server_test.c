@@ -135,10 +135,10 @@ static void runs_and_stops(void)
         CHECK_STATUS(shmem_server_run(server), SHMEM_ERR_STATE);
         shmemi_client_detach(client);
         shmem_server_stop(server);
-        shmem_server_stop(server);
         pthread_join(thread, NULL);
     }
     shmem_server_stop(server); /* before run: it returns at once */
+    shmem_server_stop(server);
     CHECK_OK(shmem_server_run(server));
     CHECK(pthread_create(&thread, NULL, run_it, server) == 0);
     shmemi_client_t *client = fixture_attach(&f);
