@@ -8,6 +8,7 @@
  */
 #include "job/context.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "job/crowd.h"
 #include "job/memory.h"
 #include "job/peers.h"
+#include "job/pool_api.h"
 #include "job/step.h"
 #include "os/identity.h"
 
@@ -102,6 +104,7 @@ static shmem_status_t join(shmem_context_t c, int64_t timeout)
 static void context_free(shmem_context_t c)
 {
     bool forked = c->actor && c->actor->fork_generation != shmemi_fork_generation();
+    shmemi_pool_drop_all(c);
     shmemi_memory_drop_all(c);
     if (!forked) {
         shmemi_control_close(c);
@@ -260,11 +263,14 @@ int shmem_context_size(shmem_context_t context)
 
 shmem_status_t shmemi_context_topology(shmem_context_t context, shmem_topology_t *topology)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* pools are made by any thread */
     shmem_status_t status = SHMEM_OK;
+    pthread_mutex_lock(&lock);
     if (!context->topology)
         status = shmem_topology_create(&context->topology);
     if (!status)
         *topology = context->topology;
+    pthread_mutex_unlock(&lock);
     return status;
 }
 

@@ -200,8 +200,9 @@ shmem_status_t shmemi_step(shmem_context_t c, const shmemi_call_t *call, shmemi_
         if (!counted || last)
             ring(c, self);
         shmem_status_t status = last ? SHMEM_OK : wait_for_all(c, sequence, counted, deadline);
-        if (status == SHMEM_ERR_TIMEOUT)
-            return gave_up(c, call);
+        bool joining = call->kind == SHMEMI_CALL_INIT;
+        if (status == SHMEM_ERR_TIMEOUT || (joining && status == SHMEM_ERR_STATE))
+            return gave_up(c, call); /* joining: others gave up before us */
         if (status) {
             shmemi_context_break(c, status);
             return status;

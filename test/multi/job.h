@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "harness.h"
@@ -80,6 +81,27 @@ static inline shmem_context_t job_init(const char *job, int rank, int n)
         harness_pes(n, HARNESS_PROC, seconds, function, arg);                                      \
         harness_pes(n, HARNESS_THREAD, seconds, function, arg);                                    \
     } while (0)
+
+/* Runs n PEs as processes, of which `victim` must end by SIGKILL and all others well. */
+static inline void job_with_death(int n, int victim, double seconds,
+                                  void (*function)(int, int, void *), void *arg)
+{
+    pid_t pids[32];
+    CHECK(n <= 32);
+    fflush(NULL);
+    for (int r = 0; r < n; r++) {
+        pids[r] = fork();
+        CHECK(pids[r] >= 0);
+        if (pids[r] == 0) {
+            function(r, n, arg);
+            exit(0);
+        }
+    }
+    for (int r = 0; r < n; r++)
+        if (harness_wait(pids[r], seconds) != (r == victim ? -SIGKILL : 0))
+            harness_fail(__FILE__, __LINE__, "PE %d of %d, victim %d, did not end as it should", r,
+                         n, victim);
+}
 
 #define JOB_MAIN(body)                                                                             \
     int main(void)                                                                                 \
