@@ -18,7 +18,9 @@ enum {
     FIRST_PAUSE = 4,       /* polite pauses before the second look, */
     LAST_PAUSE = 16,       /* doubled up to this */
     YIELD_EVERY_NS = 5000, /* between two offers of the processor to others */
-    CROWDED_SPIN_NS = 5000
+    CROWDED_SPIN_NS = 5000,
+    STARVING_NS = 1000000, /* asleep or passed over for this long: the next unlock steps back */
+    STEP_BACK_NS = 100000  /* for at most this long: a wake-up from deep sleep */
 };
 
 typedef struct attempt {
@@ -26,6 +28,7 @@ typedef struct attempt {
     const shmemi_self_t *self;
     shmemi_mutex_t *mutex;
     shmem_status_t status; /* valid when attempt_ready() said true */
+    int64_t starves_at;    /* valid when it sleeps */
 } attempt_t;
 
 shmem_status_t shmemi_mutex_init(shmemi_mutex_t *mutex)
@@ -111,6 +114,17 @@ static bool attempt_ready(void *arg)
     return true;
 }
 
+/* The same for one that sleeps between two looks. */
+static bool attempt_ready_asleep(void *arg)
+{
+    attempt_t *attempt = arg;
+    if (attempt_ready(attempt))
+        return true;
+    if (shmemi_clock_now() >= attempt->starves_at)
+        atomic_store_explicit(&attempt->mutex->starving, 1, memory_order_relaxed);
+    return false;
+}
+
 /* Try for a while without sleeping. True: the outcome is in attempt->status. */
 static bool attempt_spin(attempt_t *attempt, shmemi_deadline_t deadline)
 {
@@ -144,7 +158,7 @@ static shmem_status_t attempt_start(attempt_t *attempt, const shmemi_actor_t *ac
         return shmem_error_detail()->status;
     if (mutex->magic != SHMEMI_MUTEX_MAGIC)
         return mutex_bad(mutex, 0);
-    *attempt = (attempt_t){actor, self, mutex, SHMEM_OK};
+    *attempt = (attempt_t){actor, self, mutex, SHMEM_OK, 0};
     return SHMEM_OK;
 }
 
@@ -160,8 +174,9 @@ shmem_status_t shmemi_mutex_lock_slow(const shmemi_actor_t *actor, shmemi_mutex_
     shmemi_stats_add(&attempt.self->thread->stats, SHMEMI_STAT_lock_waits, 1);
     if (attempt_spin(&attempt, deadline))
         return attempt.status;
+    attempt.starves_at = shmemi_clock_now() + STARVING_NS;
     const shmemi_wait_t wait = {
-        .ready = attempt_ready, .arg = &attempt, .kind = SHMEMI_WAIT_MUTEX, .object = mutex};
+        .ready = attempt_ready_asleep, .arg = &attempt, .kind = SHMEMI_WAIT_MUTEX, .object = mutex};
     status = shmemi_wait_sleep(attempt.self, &mutex->bell, &wait, deadline);
     if (status)
         return status;
@@ -182,6 +197,20 @@ shmem_status_t shmemi_mutex_try_slow(const shmemi_actor_t *actor, shmemi_mutex_t
                ? attempt.status
                : shmemi_quiet(SHMEM_ERR_BUSY, "sync", "the mutex at %p is held by another thread",
                               (void *)mutex);
+}
+
+void shmemi_mutex_wake(shmemi_mutex_t *mutex, shmemi_stats_t *stats)
+{
+    bool starving = atomic_load_explicit(&mutex->starving, memory_order_relaxed);
+    if (starving)
+        atomic_store_explicit(&mutex->starving, 0, memory_order_relaxed);
+    shmemi_bell_wake(&mutex->bell, 1, stats);
+    if (!starving)
+        return;
+    int64_t end = shmemi_clock_now() + STEP_BACK_NS;
+    while (atomic_load_explicit(&mutex->word, memory_order_relaxed) == SHMEMI_MUTEX_FREE &&
+           shmemi_clock_now() < end)
+        sched_yield();
 }
 
 static shmem_status_t mutex_not_owner(const shmemi_mutex_t *mutex, uint64_t word)

@@ -37,7 +37,9 @@ typedef struct shmemi_mutex {
     _Atomic uint64_t word;
     shmemi_bell_t bell;
     uint32_t magic;
-    uint32_t reserved[11];
+    _Atomic uint32_t
+        starving; /* a sleeper has been passed over for long: see shmemi_mutex_wake() */
+    uint32_t reserved[10];
 } shmemi_mutex_t;
 SHMEMI_PIN_SIZE(shmemi_mutex_t, sizeof(shmem_mutex_t));
 SHMEMI_PIN(shmemi_mutex_t, bell, 8);
@@ -52,6 +54,9 @@ shmem_status_t shmemi_mutex_lock_slow(const shmemi_actor_t *actor, shmemi_mutex_
                                       shmemi_deadline_t deadline);
 shmem_status_t shmemi_mutex_try_slow(const shmemi_actor_t *actor, shmemi_mutex_t *mutex);
 shmem_status_t shmemi_mutex_unlock_slow(const shmemi_actor_t *actor, shmemi_mutex_t *mutex);
+
+/* After an unlock: wake one sleeper, and let it go first if it starves. */
+void shmemi_mutex_wake(shmemi_mutex_t *mutex, shmemi_stats_t *stats);
 
 /* The word of a mutex that the thread holds. */
 static inline uint64_t shmemi_mutex_mine(const shmemi_self_t *self)
@@ -108,7 +113,7 @@ static inline shmem_status_t shmemi_mutex_give(const shmemi_actor_t *actor,
     SHMEMI_KILL_POINT("sync.mutex.unlock.stored");
     /* SYNC bell-sleepers: relaxed after the barrier, pairs with the heavy barrier in announce() */
     if (__builtin_expect(atomic_load_explicit(&mutex->bell.sleepers, memory_order_relaxed), 0))
-        shmemi_bell_wake(&mutex->bell, 1, &self->thread->stats);
+        shmemi_mutex_wake(mutex, &self->thread->stats);
     return SHMEM_OK;
 }
 

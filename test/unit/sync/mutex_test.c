@@ -241,6 +241,42 @@ static void excludes_processes(void)
     exclude(HARNESS_PROC, 8, 50000, true, true);
 }
 
+/* ---- turns ---- */
+
+static _Atomic uint64_t *turns; /* of the greedy one, of the other */
+
+/* The greedy one holds it for 0.2 ms and locks again at once; the other sleeps between two looks,
+ * so that it is always late. */
+static void greedy_and_other(int rank, int n, void *arg)
+{
+    (void)n;
+    (void)arg;
+    shmemi_actor_t actor;
+    world_actor(&actor, rank, 0);
+    for (double end = harness_now() + 0.7; harness_now() < end;) {
+        CHECK_OK(lock_for(&actor, -1));
+        for (double held = harness_now() + 0.0002; rank == 0 && harness_now() < held;)
+            ;
+        atomic_fetch_add(&turns[rank], 1);
+        CHECK_OK(shmemi_mutex_unlock(&actor, mutex));
+        if (rank)
+            harness_sleep(0.0001);
+    }
+    shmemi_actor_fini(&actor);
+}
+
+static void nobody_starves(void)
+{
+    world_make(2);
+    mutex = harness_shared(4096);
+    turns = harness_shared(4096);
+    CHECK_OK(shmemi_mutex_init(mutex));
+    harness_pes(2, HARNESS_THREAD, 20, greedy_and_other, NULL);
+    fprintf(stderr, "%llu turns of the greedy one, %llu of the other\n",
+            (unsigned long long)turns[0], (unsigned long long)turns[1]);
+    CHECK(turns[1] >= 10);
+}
+
 int main(void)
 {
     RUN(alone);
@@ -251,5 +287,6 @@ int main(void)
     RUN(forked_child);
     RUN(excludes_threads);
     RUN(excludes_processes);
+    RUN(nobody_starves);
     return harness_end();
 }
