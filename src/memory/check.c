@@ -67,7 +67,7 @@ static shmem_status_t check_span(walk_t *w, uint32_t page, uint32_t pages)
         return violation(w, "a span's class and length differ, page", page);
     uint32_t chunks = (pages + (1u << a->chunk_shift) - 1) >> a->chunk_shift;
     for (uint32_t i = 0; i < chunks; i++)
-        if (shmemi_span_mark(a, first + i) != i + 1)
+        if (shmemi_span_mark(a, first + i) != shmemi_span_mark_of(index, i))
             return violation(w, "the map disagrees with a span, chunk", first + i);
     for (uint32_t i = 0; i < SHMEMI_SPAN_WORDS; i++) {
         uint64_t bits = shmemi_arena_get((_Atomic uint64_t *)&span->free[i]) |

@@ -5,14 +5,15 @@
 #include "memory/layout.h"
 
 /*
- * Pages of a span for objects of `size`: from one chunk to four, the number that wastes least; more
- * only when it saves a 64th at least, because small spans are easier to get and to give back.
+ * Pages of a span for objects of `size`: from just one chunk to four, the number that wastes least;
+ * more only when it saves a 64th at least, because small spans are easier to get and to give back.
  */
 static uint32_t span_pages(uint32_t size, uint32_t chunk_pages)
 {
     uint32_t best = 0, fewest = chunk_pages == 16 ? 8 : 4;
     uint64_t best_waste = UINT64_MAX;
-    for (uint32_t pages = chunk_pages; pages <= 4 * chunk_pages; pages++) {
+    uint32_t least = chunk_pages - chunk_pages / 8;
+    for (uint32_t pages = least; pages <= SHMEMI_SPAN_CHUNKS * chunk_pages; pages++) {
         uint64_t bytes = (uint64_t)pages << SHMEMI_PAGE_SHIFT;
         uint64_t count = bytes / size;
         if (count < fewest || count > 64 * SHMEMI_SPAN_WORDS)

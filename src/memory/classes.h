@@ -6,7 +6,7 @@
  *   Invariants  size(class_of(n)) >= n > size(class_of(n) - 1)
  *               a class whose size is a multiple of a power of two a <= 4 KiB has objects on a-byte
  *               borders, because spans begin on page borders
- *               count * size <= pages * 4 KiB <= 2^18,  4 <= count <= 512
+ *               count * size <= pages * 4 KiB <= 2^18,  4 <= count <= 448
  *               index = offset * magic >> 36 is the exact quotient offset / size for every offset
  *               inside a span: offset * (magic * size - 2^36) < 2^18 * 2^15 < 2^36
  *
@@ -64,6 +64,12 @@ static inline uint32_t shmemi_class_size(unsigned index)
 static inline uint32_t shmemi_class_index(const shmemi_class_t *class, uint64_t offset)
 {
     return (uint32_t)(offset * class->magic >> 36);
+}
+
+/* Objects of word `word` of a span's bitmaps. */
+static inline uint32_t shmemi_class_objects(const shmemi_class_t *class, uint32_t word)
+{
+    return word < class->last ? 64 : class->count - 64 * class->last;
 }
 
 /* Valid bits of word `word` of a span's bitmaps. */

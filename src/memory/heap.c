@@ -20,9 +20,9 @@
 
 _Thread_local shmemi_heap_cache_t shmemi_heap_cache;
 
-shmemi_span_t shmemi_span_none;
+_Atomic uint64_t shmemi_bits_none;
 shmemi_heap_arena_t shmemi_heap_none = {
-    .class = {[0 ... SHMEMI_CLASSES - 1] = {.span = &shmemi_span_none}}};
+    .class = {[0 ... SHMEMI_CLASSES - 1] = {.bits = &shmemi_bits_none}}};
 
 static _Thread_local shmemi_heap_t *thread_heaps;
 static pthread_mutex_t heaps_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,7 +58,8 @@ static void unlink_locked(shmemi_heap_t *heap)
 static void heap_destroy(shmemi_heap_t *heap)
 {
     for (uint32_t i = 0; i < SHMEMI_POOL_NODES; i++)
-        free(heap->arena[i]);
+        if (heap->arena[i] != &shmemi_heap_none)
+            free(heap->arena[i]);
     free(heap);
 }
 
@@ -111,7 +112,7 @@ static void setup(void)
 
 shmemi_heap_arena_t *shmemi_heap_arena(shmemi_heap_t *heap, uint32_t index)
 {
-    if (heap->arena[index])
+    if (heap->arena[index] != &shmemi_heap_none)
         return heap->arena[index];
     shmemi_heap_arena_t *part = calloc(1, sizeof *part);
     if (!part) {
@@ -142,6 +143,8 @@ static shmemi_heap_t *heap_create(shmemi_pool_t *pool, const shmemi_self_t *self
     heap->thread = (uint64_t)self->row << 32 | self->epoch;
     heap->turn = self->row;
     heap->here = &shmemi_heap_none;
+    for (uint32_t i = 0; i < SHMEMI_POOL_NODES; i++)
+        heap->arena[i] = &shmemi_heap_none;
     return heap;
 }
 

@@ -29,7 +29,7 @@ static void place_bookkeeping(shmemi_layout_t *l)
     uint64_t map_bytes = ((uint64_t)l->chunks + 7) / 8 * 8;
     l->map = sizeof(shmemi_arena_control_t);
     l->pages = (l->map + map_bytes + 127) & ~(uint64_t)127;
-    l->spans = (l->pages + sizeof(shmemi_page_t) * (uint64_t)l->arena_pages + 255) & ~(uint64_t)255;
+    l->spans = (l->pages + sizeof(shmemi_page_t) * (uint64_t)l->arena_pages + 127) & ~(uint64_t)127;
     l->arena_stride =
         (l->spans + sizeof(shmemi_span_t) * (uint64_t)l->chunks + 4095) & ~(uint64_t)4095;
 }

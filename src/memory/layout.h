@@ -37,9 +37,15 @@ enum {
     SHMEMI_PAGE_SHIFT = 12,       /* of the allocation granule, 4 KiB */
     SHMEMI_ORDERS = 33,           /* orders of free blocks: 2^0 to 2^32 pages */
     SHMEMI_JOURNAL_ENTRIES = 984, /* an operation changes fewer words, see docs/design/pools.md */
-    SHMEMI_SPAN_WORDS = 8,        /* a span holds at most 512 objects */
+    SHMEMI_SPAN_WORDS = 7,        /* a span holds at most 448 objects */
     SHMEMI_SPAN_CHUNKS = 4        /* a span covers at most 4 chunks */
 };
+/* Index of a chunk's byte in the map: the byte with the value 2^(8 * (chunk % 8)) of its word. */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define SHMEMI_MAP_BYTE(chunk) (chunk)
+#else
+#error "big-endian machines are not supported"
+#endif
 #define SHMEMI_DATA_ALIGN 0x200000ull /* 2 MiB */
 
 typedef enum shmemi_page_kind {
@@ -88,19 +94,18 @@ static inline uint64_t shmemi_word_free(unsigned order)
     return SHMEMI_PAGE_FREE | (uint64_t)order << 4;
 }
 
-/* One span of small objects; the record at index `head page / pages per chunk`. */
+/* One span of small objects; the record at index `head page / pages per chunk`. The first line
+ * belongs to the owner, the second to everybody: who frees a stranger's object touches the second
+ * only. */
 typedef struct shmemi_span {
-    _Atomic uint64_t owner; /* thread row << 32 | its epoch; 0: nobody allocates from it */
+    _Atomic uint64_t free[SHMEMI_SPAN_WORDS]; /* bit: free; written by the owner only */
     _Atomic uint32_t class;
-    uint32_t reserved0;
-    uint64_t reserved1[6];
-    _Atomic uint64_t free[SHMEMI_SPAN_WORDS];   /* bit: free; written by the owner only */
+    uint32_t reserved;
+    _Atomic uint64_t owner; /* thread row << 32 | its epoch; 0: nobody allocates from it */
     _Atomic uint64_t remote[SHMEMI_SPAN_WORDS]; /* bit: freed by another, not yet collected */
-    uint64_t reserved2[8];
 } shmemi_span_t;
-SHMEMI_PIN(shmemi_span_t, free, 64);
-SHMEMI_PIN(shmemi_span_t, remote, 128); /* other processes' lines begin here */
-SHMEMI_PIN_SIZE(shmemi_span_t, 256);
+SHMEMI_PIN(shmemi_span_t, owner, 64);
+SHMEMI_PIN_SIZE(shmemi_span_t, 128);
 
 typedef struct shmemi_journal_entry {
     _Atomic uint64_t index; /* of a 64-bit word, counted from the arena's control block */

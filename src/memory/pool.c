@@ -189,23 +189,38 @@ shmem_status_t shmemi_pool_alloc_aligned(shmemi_pool_t *pool, size_t bytes, size
     return shmemi_pool_alloc(pool, bytes, alignment, pool->policy, pool->node, block);
 }
 
+/* Small, by the pool's policy, but the current word is exhausted. */
+static __attribute__((noinline)) shmem_status_t refill_default(shmemi_heap_t *heap, size_t bytes,
+                                                               void **block)
+{
+    shmemi_pool_t *pool = heap->pool;
+    unsigned class = shmemi_class_of(bytes);
+    if (pool->nodes == 1 && !shmemi_slab_alloc(heap, 0, class, block)) {
+        shmemi_stats_add(heap->stats, SHMEMI_STAT_allocs, 1);
+        shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, pool->classes.class[class].size);
+        heap->here = heap->arena[0];
+        return SHMEM_OK;
+    }
+    return shmemi_pool_alloc(pool, bytes, 0, pool->policy, pool->node, block);
+}
+
 shmem_status_t shmemi_pool_alloc_default(shmemi_pool_t *pool, size_t bytes, void **block)
 {
     shmemi_heap_t *heap = shmemi_heap_get(pool);
     if (__builtin_expect(heap && block && bytes - 1 < pool->classes.largest, 1)) {
         shmemi_heap_class_t *c = &heap->here->class[shmemi_class_of(bytes)];
-        if (__builtin_expect(shmemi_slab_take(c, block), 1)) {
-            shmemi_stats_add(heap->stats, SHMEMI_STAT_allocs, 1);
-            shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, c->size);
-            return SHMEM_OK;
-        }
+        if (__builtin_expect(!shmemi_slab_take_hot(c, block) && !shmemi_slab_take(c, block), 0))
+            return refill_default(heap, bytes, block);
+        shmemi_stats_add(heap->stats, SHMEMI_STAT_allocs, 1);
+        shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, c->size);
+        return SHMEM_OK;
     }
     return shmemi_pool_alloc(pool, bytes, 0, pool->policy, pool->node, block);
 }
 
 /* ---- pointers ---- */
 
-static inline shmem_status_t place_of(const shmemi_pool_t *pool, const void *block, place_t *place)
+static shmem_status_t place_of(const shmemi_pool_t *pool, const void *block, place_t *place)
 {
     uint64_t offset = (uint64_t)((const unsigned char *)block - pool->data);
     if (offset >= pool->data_bytes)
@@ -221,10 +236,9 @@ static inline shmem_status_t place_of(const shmemi_pool_t *pool, const void *blo
     uint32_t chunk = (uint32_t)(offset >> (arena->chunk_shift + SHMEMI_PAGE_SHIFT));
     place->offset = offset;
     place->in_span = false;
-    if (!shmemi_span_find(arena, chunk, &place->chunk))
+    if (!shmemi_span_find(arena, chunk, &place->chunk, &place->class))
         return SHMEM_OK;
-    place->class = atomic_load_explicit(&arena->span[place->chunk].class, memory_order_relaxed);
-    if (place->class >= SHMEMI_CLASSES || !pool->classes.class[place->class].size)
+    if (!pool->classes.class[place->class].size)
         return corrupt(place);
     uint64_t inside = offset - shmemi_span_offset(arena, place->chunk);
     if (inside < (uint64_t)pool->classes.class[place->class].pages << SHMEMI_PAGE_SHIFT) {
@@ -245,31 +259,52 @@ static shmem_status_t free_remote(shmemi_heap_t *heap, shmemi_span_t *span,
     return SHMEM_OK;
 }
 
-static inline shmem_status_t free_object(shmemi_heap_t *heap, const place_t *place,
-                                         const void *block)
+/* An object of a span of this thread goes back. False: it is none, or something is wrong. */
+static inline __attribute__((always_inline)) bool
+free_own(shmemi_heap_t *heap, uint32_t index, uint32_t chunk, const shmemi_class_t *class,
+         unsigned class_index, uint64_t inside, void *block)
 {
-    shmemi_pool_t *pool = heap->pool;
-    const shmemi_class_t *class = &pool->classes.class[place->class];
-    shmemi_span_t *span = &pool->arenas[place->arena].arena.span[place->chunk];
-    uint32_t index = shmemi_class_index(class, place->offset), w = index / 64;
-    uint64_t bit = (uint64_t)1 << index % 64;
-    if ((uint64_t)index * class->size != place->offset || index >= class->count)
-        return interior(block, class->size);
-    if (atomic_load_explicit(&span->owner, memory_order_relaxed) != heap->thread)
-        return free_remote(heap, span, class, index, block);
+    shmemi_span_t *span = &heap->pool->arenas[index].arena.span[chunk];
+    uint32_t object = shmemi_class_index(class, inside), w = object / 64;
+    uint64_t bit = (uint64_t)1 << object % 64;
+    if ((uint64_t)object * class->size != inside || object >= class->count ||
+        atomic_load_explicit(&span->owner, memory_order_relaxed) != heap->thread)
+        return false;
     uint64_t bits = atomic_load_explicit(&span->free[w], memory_order_relaxed);
     if ((bits | atomic_load_explicit(&span->remote[w], memory_order_relaxed)) & bit)
-        return double_free(block);
+        return false;
     atomic_store_explicit(&span->free[w], bits | bit, memory_order_relaxed);
     SHMEMI_KILL_POINT("memory.slab.freed");
     shmemi_stats_add(heap->stats, SHMEMI_STAT_frees, 1);
     shmemi_stats_add(heap->stats, SHMEMI_STAT_free_bytes, class->size);
-    if (__builtin_expect(!bits || (bits | bit) == shmemi_class_mask(class, w), 0))
-        shmemi_slab_settle(heap, place->arena, place->chunk, place->class, !bits);
-    return SHMEM_OK;
+    uint32_t used = --heap->pool->arenas[index].nodes[chunk].used;
+    shmemi_heap_class_t *c = &heap->arena[index]->class[class_index];
+    if (c->span == span) {
+        c->hot = block;
+        c->hot_bits = &span->free[w];
+        c->hot_mask = bit;
+    } else if (__builtin_expect(!used || used == class->count - 1, 0)) {
+        shmemi_slab_settle(heap, index, chunk, class_index);
+    }
+    return true;
 }
 
-shmem_status_t shmemi_pool_free(shmemi_pool_t *pool, void *block)
+static shmem_status_t free_object(shmemi_heap_t *heap, const place_t *place, void *block)
+{
+    shmemi_pool_t *pool = heap->pool;
+    const shmemi_class_t *class = &pool->classes.class[place->class];
+    shmemi_span_t *span = &pool->arenas[place->arena].arena.span[place->chunk];
+    uint32_t index = shmemi_class_index(class, place->offset);
+    if ((uint64_t)index * class->size != place->offset || index >= class->count)
+        return interior(block, class->size);
+    if (free_own(heap, place->arena, place->chunk, class, place->class, place->offset, block))
+        return SHMEM_OK;
+    if (atomic_load_explicit(&span->owner, memory_order_relaxed) == heap->thread)
+        return double_free(block);
+    return free_remote(heap, span, class, index, block);
+}
+
+static __attribute__((noinline)) shmem_status_t free_slow(shmemi_pool_t *pool, void *block)
 {
     place_t place;
     if (!block)
@@ -280,9 +315,28 @@ shmem_status_t shmemi_pool_free(shmemi_pool_t *pool, void *block)
     shmem_status_t status = place_of(pool, block, &place);
     if (status)
         return status;
-    if (__builtin_expect(place.in_span, 1))
+    if (place.in_span)
         return free_object(heap, &place, block);
     return shmemi_large_free(heap, place.arena, place.offset);
+}
+
+/* The common case in line: an object in a span of the calling thread, in the first arena. */
+shmem_status_t shmemi_pool_free(shmemi_pool_t *pool, void *block)
+{
+    uint64_t offset = (uint64_t)((unsigned char *)block - pool->data);
+    const shmemi_arena_t *arena = &pool->arenas[0].arena;
+    uint32_t chunk = (uint32_t)(offset >> pool->chunk_bits), first;
+    unsigned index;
+    if (__builtin_expect(shmemi_heap_cache.pool_id != pool->id || offset >= pool->arena_bytes ||
+                             !shmemi_span_find(arena, chunk, &first, &index),
+                         0))
+        return free_slow(pool, block);
+    const shmemi_class_t *class = &pool->classes.class[index];
+    uint64_t inside = offset - ((uint64_t)first << pool->chunk_bits);
+    if (__builtin_expect(!free_own(shmemi_heap_cache.heap, 0, first, class, index, inside, block),
+                         0))
+        return free_slow(pool, block);
+    return SHMEM_OK;
 }
 
 /* Usable bytes of the block at a place, with the checks of free. */

@@ -8,7 +8,8 @@
  *   Invariants  a span of this client is known in exactly one place: as the current one of a class
  *               of one heap, in its list `available` (has free objects), in its list `full` (had
  *               none when last looked at), or in the view's list of orphans (its thread ended)
- *               a span with a bit set in `free` is current or in `available` or an orphan
+ *               used + bits set in `free` = objects of the span, between two calls of its thread
+ *               a span in `full` has used == its objects; one in `available` has fewer
  *               heaps and their lists are used by their thread only; orphans under `lock`
  */
 #ifndef SHMEMI_MEMORY_POOL_H
@@ -25,24 +26,33 @@ enum {
     SHMEMI_CACHE_BYTES = 4 << 20
 };
 
-/* Node of a list of spans, one for each chunk. */
+/* What the process knows of a span of its own; one for each chunk. */
 typedef struct shmemi_span_node {
-    uint32_t next, previous; /* chunk + 1, 0 ends */
+    uint32_t next, previous; /* in a list: chunk + 1, 0 ends */
+    uint32_t used;           /* objects handed out and not yet seen free */
 } shmemi_span_node_t;
 
 typedef struct shmemi_span_list {
     uint32_t head, tail; /* chunk + 1 */
 } shmemi_span_list_t;
 
-/* A size class of a thread on one arena. */
+/* A size class of a thread on one arena. `bits`, `base` and `limit` belong to one word of the
+ * current span's bitmap: its address, the first of its objects, and the number of these. `hot` is
+ * the object of the current span that the thread freed last, which is in its cache: a hint, the
+ * bitmap decides. */
 typedef struct shmemi_heap_class {
-    shmemi_span_t *span; /* the current one; a span without objects when there is none */
-    unsigned char *base; /* its first object */
-    uint32_t word;       /* word of `free` in use */
-    uint32_t size, count;
-    uint32_t current; /* its chunk + 1, or 0 */
+    void *hot; /* or NULL */
+    _Atomic uint64_t *hot_bits;
+    uint64_t hot_mask;
+    _Atomic uint64_t *bits; /* a word without bits when there is no current span */
+    unsigned char *base;
+    uint32_t limit;
+    uint32_t size;
+    uint32_t *used;      /* of the current span's node */
+    shmemi_span_t *span; /* the current one, or NULL */
+    uint32_t current;    /* its chunk + 1, or 0 */
+    uint32_t spare;      /* chunk + 1 of the one empty span kept in `available`, or 0 */
     shmemi_span_list_t available, full;
-    uint32_t spare; /* chunk + 1 of the one empty span kept in `available`, or 0 */
 } shmemi_heap_class_t;
 
 typedef struct shmemi_heap_arena {
@@ -63,7 +73,7 @@ typedef struct shmemi_heap {
     uint32_t cached;
     uint64_t cached_bytes;
     shmemi_cached_block_t cache[SHMEMI_CACHE_BLOCKS];
-    shmemi_heap_arena_t *arena[SHMEMI_POOL_NODES]; /* made at first use */
+    shmemi_heap_arena_t *arena[SHMEMI_POOL_NODES]; /* shmemi_heap_none until first used */
     struct shmemi_heap *next_of_thread, **link_of_thread;
     struct shmemi_heap *next_of_pool, **link_of_pool;
 } shmemi_heap_t;
@@ -80,6 +90,7 @@ struct shmemi_pool {
     uint64_t data_bytes; /* up to the end of the last arena */
     uint64_t data_stride;
     uint64_t arena_bytes;
+    unsigned chunk_bits; /* of the bytes of a chunk, as power of two */
     uint32_t nodes;
     shmem_pool_policy_t policy;
     int node;
@@ -124,32 +135,49 @@ void shmemi_heap_drop_all(shmemi_pool_t *pool);
 
 /* What an unused class of a heap points to, and a part that consists of such classes: no object is
  * ever free in them. Never written. */
-extern shmemi_span_t shmemi_span_none;
+extern _Atomic uint64_t shmemi_bits_none;
 extern shmemi_heap_arena_t shmemi_heap_none;
 
 /* ---- slab.c: small objects ---- */
 
-/* Hand out an object of the current span; false: its word is exhausted (or corrupted). */
+/* Hand out the hot object; false: there is none, or it was handed out already. */
+static inline bool shmemi_slab_take_hot(shmemi_heap_class_t *c, void **block)
+{
+    void *hot = c->hot;
+    if (!hot)
+        return false;
+    c->hot = NULL;
+    uint64_t bits = atomic_load_explicit(c->hot_bits, memory_order_relaxed);
+    if (!(bits & c->hot_mask))
+        return false;
+    atomic_store_explicit(c->hot_bits, bits & ~c->hot_mask, memory_order_relaxed);
+    SHMEMI_KILL_POINT("memory.slab.taken");
+    ++*c->used;
+    *block = hot;
+    return true;
+}
+
+/* Hand out an object of the current word; false: it is exhausted (or corrupted). */
 static inline bool shmemi_slab_take(shmemi_heap_class_t *c, void **block)
 {
-    _Atomic uint64_t *word = &c->span->free[c->word];
-    uint64_t bits = atomic_load_explicit(word, memory_order_relaxed);
-    if (!bits)
+    uint64_t bits = atomic_load_explicit(c->bits, memory_order_relaxed);
+    if (__builtin_expect(!bits, 0))
         return false;
-    uint32_t index = c->word * 64 + (uint32_t)__builtin_ctzll(bits);
-    if (index >= c->count)
+    uint32_t index = (uint32_t)__builtin_ctzll(bits);
+    if (__builtin_expect(index >= c->limit, 0))
         return false;
-    atomic_store_explicit(word, bits & (bits - 1), memory_order_relaxed);
+    atomic_store_explicit(c->bits, bits & (bits - 1), memory_order_relaxed);
     SHMEMI_KILL_POINT("memory.slab.taken");
+    ++*c->used;
     *block = c->base + (uint64_t)index * c->size;
     return true;
 }
 
 /* Take an object of class `class` on arena `index`. NOMEM without a detail. */
 shmem_status_t shmemi_slab_alloc(shmemi_heap_t *heap, uint32_t index, unsigned class, void **block);
-/* An object was put back into a word of `span` that had none free, or filled its word. */
-void shmemi_slab_settle(shmemi_heap_t *heap, uint32_t index, uint32_t chunk, unsigned class,
-                        bool was_zero);
+/* A span of the thread, not the current one, was full before an object was put back, or is empty
+ * now. */
+void shmemi_slab_settle(shmemi_heap_t *heap, uint32_t index, uint32_t chunk, unsigned class);
 /* Collect everywhere, give empty spans back. Returns how many. */
 uint32_t shmemi_slab_trim(shmemi_heap_t *heap);
 /* The thread ends: spans that still hold objects become orphans. */

@@ -34,22 +34,13 @@ typedef struct slab {
 
 static void push_tail(shmemi_arena_view_t *view, shmemi_span_list_t *list, uint32_t chunk)
 {
-    view->nodes[chunk] = (shmemi_span_node_t){0, list->tail};
+    view->nodes[chunk].next = 0;
+    view->nodes[chunk].previous = list->tail;
     if (list->tail)
         view->nodes[list->tail - 1].next = chunk + 1;
     else
         list->head = chunk + 1;
     list->tail = chunk + 1;
-}
-
-static void push_head(shmemi_arena_view_t *view, shmemi_span_list_t *list, uint32_t chunk)
-{
-    view->nodes[chunk] = (shmemi_span_node_t){list->head, 0};
-    if (list->head)
-        view->nodes[list->head - 1].previous = chunk + 1;
-    else
-        list->tail = chunk + 1;
-    list->head = chunk + 1;
 }
 
 static void unlist(shmemi_arena_view_t *view, shmemi_span_list_t *list, uint32_t chunk)
@@ -88,30 +79,35 @@ static slab_t slab_of(shmemi_heap_t *heap, shmemi_heap_arena_t *part, uint32_t i
 static void make_current(slab_t *slab, uint32_t chunk)
 {
     shmemi_heap_class_t *c = slab->c;
-    shmemi_arena_t *arena = &slab->view->arena;
-    c->span = &arena->span[chunk];
-    c->base = arena->data + shmemi_span_offset(arena, chunk);
-    c->word = 0;
-    c->size = slab->class->size;
-    c->count = slab->class->count;
+    c->span = &slab->view->arena.span[chunk];
     c->current = chunk + 1;
+    c->used = &slab->view->nodes[chunk].used;
+    c->size = slab->class->size;
+    c->bits = &shmemi_bits_none; /* until find_word() */
+    c->hot = NULL;
     if (c->spare == chunk + 1)
         c->spare = 0;
 }
 
 static void drop_current(slab_t *slab)
 {
-    slab->c->span = &shmemi_span_none;
+    slab->c->span = NULL;
     slab->c->current = 0;
-    slab->c->word = 0;
+    slab->c->bits = &shmemi_bits_none;
+    slab->c->hot = NULL;
 }
 
-/* Point `word` at one with free objects. */
+/* Point at a word of the current span with free objects. */
 static bool find_word(slab_t *slab)
 {
+    shmemi_heap_class_t *c = slab->c;
+    const shmemi_arena_t *arena = &slab->view->arena;
     for (uint32_t i = 0; i <= slab->class->last; i++)
-        if (atomic_load_explicit(&slab->c->span->free[i], memory_order_relaxed)) {
-            slab->c->word = i;
+        if (atomic_load_explicit(&c->span->free[i], memory_order_relaxed)) {
+            c->bits = &c->span->free[i];
+            c->base = arena->data + shmemi_span_offset(arena, c->current - 1) +
+                      (uint64_t)i * 64 * c->size;
+            c->limit = shmemi_class_objects(slab->class, i);
             return true;
         }
     return false;
@@ -122,6 +118,19 @@ static bool find_word(slab_t *slab)
 static shmemi_span_t *span_at(const slab_t *slab, uint32_t chunk)
 {
     return &slab->view->arena.span[chunk];
+}
+
+/* Take what others freed; true: the span has free objects. */
+static inline bool collect(slab_t *slab, uint32_t chunk)
+{
+    shmemi_span_node_t *node = &slab->view->nodes[chunk];
+    node->used -= shmemi_span_collect(span_at(slab, chunk), slab->class);
+    return node->used < slab->class->count;
+}
+
+static inline bool is_empty(const slab_t *slab, uint32_t chunk)
+{
+    return slab->view->nodes[chunk].used == 0;
 }
 
 static void retire(slab_t *slab, uint32_t chunk)
@@ -139,12 +148,11 @@ static bool refill_from_full(slab_t *slab)
     uint32_t retired = 0, last = c->full.tail;
     for (uint32_t i = 0; i < SCAN && c->full.head; i++) {
         uint32_t chunk = pop_head(slab->view, &c->full);
-        bool any = shmemi_span_collect(span_at(slab, chunk), slab->class);
+        bool any = collect(slab, chunk);
         if (any && !found) {
             make_current(slab, chunk);
             found = true;
-        } else if (any && retired < RETIRE &&
-                   shmemi_span_is_empty(span_at(slab, chunk), slab->class)) {
+        } else if (is_empty(slab, chunk) && retired < RETIRE) {
             retire(slab, chunk);
             retired++;
         } else {
@@ -166,10 +174,10 @@ static bool refill_from_orphans(slab_t *slab)
         pthread_mutex_unlock(&pool->lock);
         if (chunk == UINT32_MAX)
             return false;
-        shmemi_span_t *span = span_at(slab, chunk);
-        atomic_store_explicit(&span->owner, slab->heap->thread, memory_order_relaxed);
+        atomic_store_explicit(&span_at(slab, chunk)->owner, slab->heap->thread,
+                              memory_order_relaxed);
         SHMEMI_KILL_POINT("memory.slab.adopted");
-        if (shmemi_span_collect(span, slab->class)) {
+        if (collect(slab, chunk)) {
             make_current(slab, chunk);
             return true;
         }
@@ -188,6 +196,7 @@ static shmem_status_t refill_from_arena(slab_t *slab)
     if (status)
         return status;
     SHMEMI_KILL_POINT("memory.slab.refilled");
+    slab->view->nodes[chunk].used = 0;
     make_current(slab, chunk);
     shmemi_pool_note_high(pool);
     return SHMEM_OK;
@@ -196,8 +205,7 @@ static shmem_status_t refill_from_arena(slab_t *slab)
 static shmem_status_t refill(slab_t *slab)
 {
     shmemi_heap_class_t *c = slab->c;
-    if (c->current &&
-        (find_word(slab) || (shmemi_span_collect(c->span, slab->class) && find_word(slab))))
+    if (c->current && collect(slab, c->current - 1) && find_word(slab))
         return SHMEM_OK;
     shmemi_stats_add(slab->heap->stats, SHMEMI_STAT_refills, 1);
     if (c->current) {
@@ -226,8 +234,7 @@ shmem_status_t shmemi_slab_alloc(shmemi_heap_t *heap, uint32_t index, unsigned c
         return SHMEM_ERR_NOMEM;
     slab_t slab = slab_of(heap, part, index, class);
     while (!shmemi_slab_take(slab.c, block)) {
-        uint64_t bits =
-            atomic_load_explicit(&slab.c->span->free[slab.c->word], memory_order_relaxed);
+        uint64_t bits = atomic_load_explicit(slab.c->bits, memory_order_relaxed);
         if (bits)
             return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
                                "arena %u: the span at chunk %u has free objects behind its end; "
@@ -242,27 +249,22 @@ shmem_status_t shmemi_slab_alloc(shmemi_heap_t *heap, uint32_t index, unsigned c
 
 /* ---- free ---- */
 
-void shmemi_slab_settle(shmemi_heap_t *heap, uint32_t index, uint32_t chunk, unsigned class,
-                        bool was_zero)
+void shmemi_slab_settle(shmemi_heap_t *heap, uint32_t index, uint32_t chunk, unsigned class)
 {
-    shmemi_heap_arena_t *part = shmemi_heap_arena(heap, index);
-    if (!part || part->class[class].current == chunk + 1)
-        return;
+    shmemi_heap_arena_t *part = heap->arena[index];
     slab_t slab = slab_of(heap, part, index, class);
     shmemi_heap_class_t *c = slab.c;
-    shmemi_span_t *span = span_at(&slab, chunk);
-    if (was_zero) {
-        uint32_t words = 0;
-        for (uint32_t i = 0; i <= slab.class->last; i++)
-            words += atomic_load_explicit(&span->free[i], memory_order_relaxed) != 0;
-        if (words == 1) { /* ours is the only one: it had none free */
-            unlist(slab.view, &c->full, chunk);
-            push_head(slab.view, &c->available, chunk);
-        }
-    }
-    if (!shmemi_span_is_empty(span, slab.class))
+    uint32_t used = slab.view->nodes[chunk].used;
+    if (part == &shmemi_heap_none) /* the span is not ours: its record was overwritten */
         return;
-    if (!c->spare && !(c->current && shmemi_span_is_empty(c->span, slab.class))) {
+    if (used == slab.class->count - 1) {
+        unlist(slab.view, &c->full, chunk);
+        push_tail(slab.view, &c->available, chunk);
+    }
+    if (used)
+        return;
+    bool current_is_empty = c->current && !slab.view->nodes[c->current - 1].used;
+    if (!c->spare && !current_is_empty) {
         c->spare = chunk + 1;
     } else if (c->spare != chunk + 1) {
         unlist(slab.view, &c->available, chunk);
@@ -281,8 +283,8 @@ static uint32_t trim_list(slab_t *slab, shmemi_span_list_t *list)
     for (uint32_t entry = old.head; entry;) {
         uint32_t chunk = entry - 1;
         entry = slab->view->nodes[chunk].next;
-        bool any = shmemi_span_collect(span_at(slab, chunk), slab->class);
-        if (any && shmemi_span_is_empty(span_at(slab, chunk), slab->class)) {
+        bool any = collect(slab, chunk);
+        if (is_empty(slab, chunk)) {
             retire(slab, chunk);
             retired++;
         } else {
@@ -348,7 +350,7 @@ static void orphan_list(slab_t *slab, shmemi_span_list_t *list)
 void shmemi_slab_abandon(shmemi_heap_t *heap)
 {
     for (uint32_t i = 0; i < heap->pool->nodes; i++)
-        for (unsigned k = 0; heap->arena[i] && k < SHMEMI_CLASSES; k++) {
+        for (unsigned k = 0; heap->arena[i] != &shmemi_heap_none && k < SHMEMI_CLASSES; k++) {
             slab_t slab = slab_of(heap, heap->arena[i], i, k);
             if (!slab.class->size)
                 continue;

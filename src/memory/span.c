@@ -53,7 +53,7 @@ static shmem_status_t create_locked(shmemi_arena_t *arena, const shmemi_class_t 
     uint32_t first = page >> arena->chunk_shift, n = chunks_of(arena, class->pages);
     record_init(&arena->span[first], class, index, owner->thread);
     for (uint32_t i = 0; i < n; i++)
-        if (!mark(arena, first + i, i + 1))
+        if (!mark(arena, first + i, shmemi_span_mark_of(index, i)))
             return corrupt(arena, "the journal is full", first);
     _Atomic uint64_t *spans = &arena->control->state[SHMEMI_STATE_SPANS];
     if (!shmemi_arena_set(arena, spans, shmemi_arena_get(spans) + 1))
@@ -82,9 +82,11 @@ shmem_status_t shmemi_span_dissolve_locked(shmemi_arena_t *arena, uint32_t page)
 {
     uint64_t word = shmemi_arena_get(&arena->page[page].word);
     uint32_t pages = shmemi_buddy_length(arena, page, word);
-    uint32_t first = page >> arena->chunk_shift, n = chunks_of(arena, pages);
+    uint32_t first = page >> arena->chunk_shift, n = chunks_of(arena, pages), found = 0;
+    unsigned class;
     if (shmemi_word_kind(word) != SHMEMI_PAGE_SPAN || !pages || n > SHMEMI_SPAN_CHUNKS ||
-        page & ((1u << arena->chunk_shift) - 1) || shmemi_span_mark(arena, first) != 1)
+        page & ((1u << arena->chunk_shift) - 1) ||
+        !shmemi_span_find(arena, first, &found, &class) || found != first)
         return corrupt(arena, "impossible span", first);
     for (uint32_t i = 0; i < n; i++)
         if (!mark(arena, first + i, 0))
@@ -108,31 +110,25 @@ shmem_status_t shmemi_span_destroy(shmemi_arena_t *arena, const shmemi_actor_t *
     return shmemi_arena_unlock(arena, actor, status);
 }
 
-bool shmemi_span_collect(shmemi_span_t *span, const shmemi_class_t *class)
+static uint32_t collect_word(shmemi_span_t *span, uint32_t word, uint64_t mask)
 {
-    uint64_t any = 0;
-    for (uint32_t i = 0; i <= class->last; i++) {
-        uint64_t free = atomic_load_explicit(&span->free[i], memory_order_relaxed);
-        if (atomic_load_explicit(&span->remote[i], memory_order_relaxed)) {
-            /* SYNC span-remote: acquire, what the others did with the objects is over; pairs with
-             * release in shmemi_span_free_remote() */
-            uint64_t bits = atomic_exchange_explicit(&span->remote[i], 0, memory_order_acquire);
-            SHMEMI_KILL_POINT("memory.span.collecting");
-            free |= bits & shmemi_class_mask(class, i);
-            atomic_store_explicit(&span->free[i], free, memory_order_relaxed);
-        }
-        any |= free;
-    }
-    return any;
+    /* SYNC span-remote: acquire, what the others did with the objects is over; pairs with release
+     * in shmemi_span_free_remote() */
+    uint64_t bits = atomic_exchange_explicit(&span->remote[word], 0, memory_order_acquire);
+    SHMEMI_KILL_POINT("memory.span.collecting");
+    uint64_t free = atomic_load_explicit(&span->free[word], memory_order_relaxed);
+    bits &= mask & ~free;
+    atomic_store_explicit(&span->free[word], free | bits, memory_order_relaxed);
+    return (uint32_t)__builtin_popcountll(bits);
 }
 
-bool shmemi_span_is_empty(const shmemi_span_t *span, const shmemi_class_t *class)
+uint32_t shmemi_span_collect(shmemi_span_t *span, const shmemi_class_t *class)
 {
+    uint32_t n = 0;
     for (uint32_t i = 0; i <= class->last; i++)
-        if (atomic_load_explicit(&span->free[i], memory_order_relaxed) !=
-            shmemi_class_mask(class, i))
-            return false;
-    return true;
+        if (atomic_load_explicit(&span->remote[i], memory_order_relaxed))
+            n += collect_word(span, i, shmemi_class_mask(class, i));
+    return n;
 }
 
 shmem_status_t shmemi_span_free_remote(shmemi_span_t *span, uint32_t index)

@@ -40,29 +40,35 @@ shmem_status_t shmemi_span_destroy(shmemi_arena_t *arena, const shmemi_actor_t *
 /* The same for who holds the lock. `page` begins a block of kind SPAN. CORRUPT. */
 shmem_status_t shmemi_span_dissolve_locked(shmemi_arena_t *arena, uint32_t page);
 
-/* Move the bits of `remote` to `free`. Owner only. True: the span has free objects. */
-bool shmemi_span_collect(shmemi_span_t *span, const shmemi_class_t *class);
-
-/* Are all objects free? Owner only. */
-bool shmemi_span_is_empty(const shmemi_span_t *span, const shmemi_class_t *class);
+/* Move the bits of `remote` to `free`. Owner only. Returns how many. */
+uint32_t shmemi_span_collect(shmemi_span_t *span, const shmemi_class_t *class);
 
 /* Free object `index` of a span that another thread owns. DOUBLE_FREE without a detail. */
 shmem_status_t shmemi_span_free_remote(shmemi_span_t *span, uint32_t index);
 
-/* The byte of a chunk in the map. */
+/*
+ * The byte of a chunk in the map: 0, or 1 + 4 * class + chunks back to the span's first one. The
+ * map changes as 64-bit words under the lock and is read as bytes without it.
+ */
 static inline uint32_t shmemi_span_mark(const shmemi_arena_t *arena, uint32_t chunk)
 {
-    return (uint32_t)(shmemi_arena_get(&arena->map[chunk / 8]) >> (chunk % 8 * 8)) & 0xff;
+    const _Atomic uint8_t *bytes = (const _Atomic uint8_t *)(const void *)arena->map;
+    return atomic_load_explicit(&bytes[SHMEMI_MAP_BYTE(chunk)], memory_order_relaxed);
 }
 
-/* First chunk of the span that covers `chunk`, as the map says; false: none. */
-static inline bool shmemi_span_find(const shmemi_arena_t *arena, uint32_t chunk, uint32_t *first)
+static inline uint32_t shmemi_span_mark_of(unsigned class, uint32_t back)
 {
-    uint32_t mark = shmemi_span_mark(arena, chunk);
-    if (!mark || mark - 1 > chunk)
-        return false;
-    *first = chunk - (mark - 1);
-    return true;
+    return 1 + 4 * class + back;
+}
+
+/* First chunk and class of the span that covers `chunk`, as the map says; false: none. */
+static inline bool shmemi_span_find(const shmemi_arena_t *arena, uint32_t chunk, uint32_t *first,
+                                    unsigned *class)
+{
+    uint32_t mark = shmemi_span_mark(arena, chunk) - 1;
+    *first = chunk - (mark & 3);
+    *class = mark >> 2;
+    return mark < 4 * SHMEMI_CLASSES && (mark & 3) <= chunk;
 }
 
 static inline uint64_t shmemi_span_offset(const shmemi_arena_t *arena, uint32_t chunk)

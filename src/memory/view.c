@@ -188,6 +188,7 @@ static void view_fill(shmemi_pool_t *pool, void *memory, const shmemi_pool_heade
     pool->data_bytes = l->segment_bytes - l->data;
     pool->data_stride = l->data_stride;
     pool->arena_bytes = (uint64_t)l->arena_pages << SHMEMI_PAGE_SHIFT;
+    pool->chunk_bits = l->chunk_shift + SHMEMI_PAGE_SHIFT;
     pool->policy = (shmem_pool_policy_t)header->policy;
     pool->node = (int)header->node;
     pool->actor = actor;

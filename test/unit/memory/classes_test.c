@@ -40,8 +40,8 @@ static void check_table(unsigned chunk_shift, uint32_t arena_pages)
         CHECK(c->size <= t.largest);
         uint64_t bytes = (uint64_t)c->pages * 4096;
         CHECK(c->pages <= arena_pages && bytes <= 1 << 18);
-        CHECK(c->pages >= 1u << chunk_shift && c->pages <= 4u << chunk_shift);
-        CHECK(c->count >= 4 && c->count <= 512 && (uint64_t)c->count * c->size <= bytes);
+        CHECK(c->pages >= (1u << chunk_shift) * 7 / 8 && c->pages <= 4u << chunk_shift);
+        CHECK(c->count >= 4 && c->count <= 448 && (uint64_t)c->count * c->size <= bytes);
         CHECK(bytes - (uint64_t)c->count * c->size < c->size);
         CHECK(bytes - (uint64_t)c->count * c->size <= bytes / (chunk_shift ? 12 : 5));
         for (uint64_t offset = 0; offset < bytes; offset++)
@@ -84,7 +84,7 @@ static void layouts(void)
             CHECK(l.arenas + l.arena_stride * nodes[k] <= l.data);
             CHECK(l.map >= sizeof(shmemi_arena_control_t) && l.pages >= l.map + l.chunks);
             CHECK(l.spans >= l.pages + 16ull * l.arena_pages);
-            CHECK(l.arena_stride >= l.spans + 256ull * l.chunks);
+            CHECK(l.arena_stride >= l.spans + 128ull * l.chunks);
             CHECK_EQ(l.segment_bytes, l.data + l.data_stride * (nodes[k] - 1) + arena_bytes);
             if (sizes[i] >= 1 << 30)
                 CHECK(l.segment_bytes - sizes[i] < sizes[i] / 100 + 4096ull * nodes[k] * 1024);

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What does a block of shared memory cost?
+ *
+ *   pair      allocate a block and free it, one size after the other: the thread's cache at its best
+ *   batch     allocate 64 blocks, free them in another order
+ *   two       two processes at once on one pool, each with 10,000 live blocks of 64 B to 64 KiB
+ *             (log-uniform): free a random one, allocate another
+ *
+ * Peers: boost.interprocess in shared memory (the same task); mimalloc and glibc, which are private
+ * to each process, as the measure of what allocators can do.
+ */
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <shmem/shmem.h>
+
+#include "bench.h"
+
+#if HAVE_MIMALLOC
+#include <mimalloc.h>
+#endif
+#if HAVE_BOOST
+#include <boost/interprocess/indexes/iset_index.hpp>
+#include <boost/interprocess/managed_external_buffer.hpp>
+#include <boost/interprocess/mem_algo/rbtree_best_fit.hpp>
+#include <boost/interprocess/sync/mutex_family.hpp>
+namespace ipc = boost::interprocess;
+#endif
+
+/* glibc's own, even where another library took over malloc. */
+extern "C" void *__libc_malloc(size_t);
+extern "C" void __libc_free(void *);
+
+static const size_t POOL_BYTES = (size_t)1 << 30;
+enum { LIVE = 10000, STEPS = 200000, BATCH = 64, REPEATS = 21 };
+
+static void must(shmem_status_t status, const char *what)
+{
+    if (status) {
+        fprintf(stderr, "%s: %s\n", what, shmem_error_detail()->text);
+        exit(1);
+    }
+}
+
+/* ---- the allocators, each with the same three calls ---- */
+
+struct Shmem {
+    static constexpr const char *name = "shmem";
+    shmem_context_t context;
+    shmem_pool_t pool;
+    char label[64];
+    void prepare()
+    {
+        snprintf(label, sizeof label, "bench/alloc-%d", (int)getpid());
+        open(true);
+    }
+    void open(bool create)
+    {
+        shmem_pool_params_t params = SHMEM_POOL_PARAMS_INIT;
+        params.bytes = POOL_BYTES;
+        must(shmem_context_init(&context), "context");
+        must(create ? shmem_pool_create(context, label, &params, &pool)
+                    : shmem_pool_open(context, label, &pool),
+             "pool");
+    }
+    void enter_child() { open(false); }
+    void leave_child()
+    {
+        shmem_pool_close(pool);
+        shmem_context_finalize(context);
+    }
+    void finish() { leave_child(); }
+    void *alloc(size_t n)
+    {
+        void *p = nullptr;
+        if (__builtin_expect(shmem_pool_alloc(pool, n, &p), 0))
+            must(shmem_pool_alloc(pool, n, &p), "alloc");
+        return p;
+    }
+    void free(void *p) { shmem_pool_free(pool, p); }
+};
+
+struct Private {
+    void prepare() {}
+    void enter_child() {}
+    void leave_child() {}
+    void finish() {}
+};
+
+struct Glibc : Private {
+    static constexpr const char *name = "glibc (private)";
+    void *alloc(size_t n) { return __libc_malloc(n); }
+    void free(void *p) { __libc_free(p); }
+};
+
+#if HAVE_MIMALLOC
+struct Mimalloc : Private {
+    static constexpr const char *name = "mimalloc (private)";
+    void *alloc(size_t n) { return mi_malloc(n); }
+    void free(void *p) { mi_free(p); }
+};
+#endif
+
+#if HAVE_BOOST
+struct Boost : Private {
+    static constexpr const char *name = "boost.interprocess";
+    /* the default for an external buffer is no lock at all */
+    typedef ipc::basic_managed_external_buffer<char, ipc::rbtree_best_fit<ipc::mutex_family>,
+                                               ipc::iset_index>
+        heap_t;
+    heap_t *heap;
+    void prepare()
+    {
+        void *memory = mmap(nullptr, POOL_BYTES, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        if (memory == MAP_FAILED)
+            exit(1);
+        heap = new heap_t(ipc::create_only, memory, POOL_BYTES);
+    }
+    void finish()
+    {
+        munmap(heap->get_address(), POOL_BYTES);
+        delete heap;
+    }
+    void *alloc(size_t n) { return heap->allocate(n); }
+    void free(void *p) { heap->deallocate(p); }
+};
+#endif
+
+/* ---- the tasks ---- */
+
+static uint64_t random_next(uint64_t &state)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+template <class A> static double pair_ns(A &a, size_t n)
+{
+    const int rounds = 50000;
+    double begin = bench_now_ns();
+    for (int i = 0; i < rounds; i++) {
+        char *p = (char *)a.alloc(n);
+        *(volatile char *)p = 1;
+        a.free(p);
+    }
+    return (bench_now_ns() - begin) / rounds;
+}
+
+template <class A> static double batch_ns(A &a, size_t n)
+{
+    void *block[BATCH];
+    const int rounds = 500;
+    double begin = bench_now_ns();
+    for (int i = 0; i < rounds; i++) {
+        for (int k = 0; k < BATCH; k++) {
+            block[k] = a.alloc(n);
+            *(volatile char *)block[k] = 1;
+        }
+        for (int k = 0; k < BATCH; k++)
+            a.free(block[(k * 37 + i) % BATCH]);
+    }
+    return (bench_now_ns() - begin) / rounds / BATCH;
+}
+
+/* The sizes are drawn beforehand: logarithms are not what is measured. */
+static size_t *sizes_make()
+{
+    size_t *sizes = new size_t[65536];
+    uint64_t seed = 88172645463325252ull;
+    for (int i = 0; i < 65536; i++)
+        sizes[i] = (size_t)(64 * exp2(10.0 * (double)(random_next(seed) >> 11) / (1ull << 53)));
+    return sizes;
+}
+
+template <class A> static double replace_ns(A &a, const size_t *sizes, uint64_t seed)
+{
+    static void *live[LIVE];
+    for (int i = 0; i < LIVE; i++)
+        live[i] = a.alloc(sizes[random_next(seed) & 65535]);
+    double begin = 0;
+    for (int i = -STEPS; i < STEPS; i++) { /* the first half warms up */
+        if (i == 0)
+            begin = bench_now_ns();
+        uint64_t r = random_next(seed);
+        uint32_t k = (uint32_t)(r >> 20) % LIVE;
+        a.free(live[k]);
+        live[k] = a.alloc(sizes[r & 65535]);
+        *(volatile char *)live[k] = 1;
+    }
+    double ns = (bench_now_ns() - begin) / STEPS;
+    for (int i = 0; i < LIVE; i++)
+        a.free(live[i]);
+    return ns;
+}
+
+/* Two children at once; the slower one counts. */
+template <class A> static double two_processes(A &a, const size_t *sizes)
+{
+    double *result = (double *)mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
+                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    volatile int *ready = (volatile int *)(result + 8);
+    for (int i = 0; i < 2; i++)
+        if (fork() == 0) {
+            bench_pin(i);
+            a.enter_child();
+            __atomic_fetch_add(ready, 1, __ATOMIC_SEQ_CST);
+            while (*ready < 2)
+                usleep(100);
+            result[i] = replace_ns(a, sizes, 1234567 + (uint64_t)i * 999);
+            a.leave_child();
+            _exit(0);
+        }
+    int status, failed = 0;
+    for (int i = 0; i < 2; i++)
+        failed |= wait(&status) < 0 || status;
+    double worst = result[0] > result[1] ? result[0] : result[1];
+    munmap(result, 4096);
+    return failed ? -1 : worst;
+}
+
+template <class A> static void measure(const size_t *sizes)
+{
+    static const size_t wanted[] = {64,   128,   256,   512,    1024,   4096,
+                                    8192, 16384, 32768, 65536, 262144, 1048576};
+    A a;
+    double samples[REPEATS];
+    char what[64];
+    a.prepare();
+    bench_pin(0);
+    for (size_t n : wanted) {
+        for (double &s : samples)
+            s = pair_ns(a, n);
+        snprintf(what, sizeof what, "pair %zu", n);
+        bench_report("alloc", what, A::name, "ns", bench_summary(samples, REPEATS));
+        for (double &s : samples)
+            s = batch_ns(a, n);
+        snprintf(what, sizeof what, "batch %zu", n);
+        bench_report("alloc", what, A::name, "ns", bench_summary(samples, REPEATS));
+    }
+    int repeats = 3;
+    for (int i = 0; i < repeats; i++)
+        samples[i] = two_processes(a, sizes);
+    bench_report("alloc", "two processes, 10000 live, 64 B to 64 KiB", A::name, "ns",
+                 bench_summary(samples, repeats));
+    a.finish();
+}
+
+int main()
+{
+    const size_t *sizes = sizes_make();
+    measure<Shmem>(sizes);
+    measure<Glibc>(sizes);
+#if HAVE_MIMALLOC
+    measure<Mimalloc>(sizes);
+#else
+    bench_missing("alloc", "all", "mimalloc (private)", "not installed when this was built");
+#endif
+#if HAVE_BOOST
+    measure<Boost>(sizes);
+#else
+    bench_missing("alloc", "all", "boost.interprocess", "not installed when this was built");
+#endif
+    return 0;
+}
