@@ -81,7 +81,7 @@ SHMEM_API shmem_status_t shmem_pool_free(shmem_pool_t pool, void *block);
 /* Bytes usable in a block (at least what was asked for). Errors: as shmem_pool_free(). */
 SHMEM_API shmem_status_t shmem_pool_block_bytes(shmem_pool_t pool, const void *block, size_t *bytes);
 
-typedef struct shmem_pool_info {
+typedef struct {
     size_t size;         /* sizeof(shmem_pool_info_t), set by the caller */
     uint64_t bytes;      /* capacity */
     uint64_t used_bytes; /* taken from the arenas (blocks, and what caches hold) */

@@ -72,7 +72,7 @@ SHMEM_API const char *shmem_strerror(shmem_status_t status);
 SHMEM_API const char *shmem_status_name(shmem_status_t status);
 
 /* What the last failing call of this thread recorded. */
-typedef struct shmem_error_detail {
+typedef struct {
     shmem_status_t status; /* SHMEM_OK: nothing failed in this thread so far */
     int system_errno;      /* errno of the system call at fault, or 0 */
     const char *layer;     /* "os", "memory", ...; static */

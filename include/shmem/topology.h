@@ -18,7 +18,7 @@ extern "C" {
 
 typedef struct shmem_topology *shmem_topology_t;
 
-typedef struct shmem_topology_node {
+typedef struct {
     int os_index;         /* the system's number of the node */
     int processors;       /* usable processors near it; 0 for a memory-only node */
     uint64_t total_bytes; /* 0: a node without memory */
