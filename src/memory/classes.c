@@ -5,18 +5,20 @@
 #include "memory/layout.h"
 
 /*
- * Pages of a span for objects of `size`: from just one chunk to four, the number that wastes least;
+ * Pages of a span for objects of `size`: from one chunk to four, the number that wastes least;
  * more only when it saves a 64th at least, because small spans are easier to get and to give back.
  */
 static uint32_t span_pages(uint32_t size, uint32_t chunk_pages)
 {
     uint32_t best = 0, fewest = chunk_pages == 16 ? 8 : 4;
     uint64_t best_waste = UINT64_MAX;
-    uint32_t least = chunk_pages - chunk_pages / 8;
-    for (uint32_t pages = least; pages <= SHMEMI_SPAN_CHUNKS * chunk_pages; pages++) {
+    const uint32_t most = 64 * SHMEMI_SPAN_WORDS;
+    if (((uint64_t)chunk_pages << SHMEMI_PAGE_SHIFT) / size > most) /* the bitmaps end before */
+        return (uint32_t)((uint64_t)most * size >> SHMEMI_PAGE_SHIFT);
+    for (uint32_t pages = chunk_pages; pages <= SHMEMI_SPAN_CHUNKS * chunk_pages; pages++) {
         uint64_t bytes = (uint64_t)pages << SHMEMI_PAGE_SHIFT;
         uint64_t count = bytes / size;
-        if (count < fewest || count > 64 * SHMEMI_SPAN_WORDS)
+        if (count < fewest || count > most)
             continue;
         uint64_t waste = (bytes % size) * 4096 / bytes;
         if (best && waste + 64 > best_waste)

@@ -363,7 +363,7 @@ static void a_detached_view_gives_all_back(void)
     shmemi_actor_t second;
     world_actor(&second, 1);
     shmemi_pool_t *other = world_attach(&second, NULL);
-    void *kept = world_alloc(pool, 50000), *small = world_alloc(pool, 100);
+    void *kept = world_alloc(pool, 50000), *small = world_alloc(pool, 1000);
     for (int i = 0; i < 100; i++)
         world_alloc(other, 100 + (size_t)i * 1000);
     CHECK_OK(shmemi_pool_check(pool));
