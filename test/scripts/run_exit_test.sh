@@ -70,6 +70,11 @@ says err "SHMEM_SPIN is 'abc'"
 [ "$(wc -l < "$scratch/err")" = 1 ] || fail "a bad setting was reported more than once"
 silent out
 
+# who is who, where asked for
+expect 0 "$run" -n 2 --verbose true
+says err 'rank 1 is process [0-9]+$'
+says err 'rank 0 \(process [0-9]+\) ended with exit code 0$'
+
 # binding: each PE to one processor, in turn
 expect 0 "$run" -n 4 --bind sh -c 'grep Cpus_allowed_list /proc/self/status'
 if grep -Eq '[-,]' <(cut -f2 "$scratch/out"); then fail "a PE is bound to several processors"; fi
