@@ -29,7 +29,8 @@ static void say_no(int fd, shmem_status_t status, const char *text)
     shmemi_socket_send(fd, &message, message.header.bytes, NULL, 0, 0);
 }
 
-/* No descriptor is left: use the spare one to say so, rather than leave the peer waiting. */
+/* No descriptor is left (or no memory): use the spare one to say so, rather than leave the peer
+ * waiting. */
 static void turn_away(shmem_server_t server)
 {
     int fd;
@@ -41,10 +42,10 @@ static void turn_away(shmem_server_t server)
                    "(see ulimit -n where it was started)");
             close(fd);
         }
-    } else {
-        nanosleep(&(struct timespec){0, 1000000}, NULL); /* do not spin */
     }
     server->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    nanosleep(&(struct timespec){0, 1000000},
+              NULL); /* the next connection waits already: no spin */
 }
 
 /* Rights to be served at all. */
@@ -81,7 +82,7 @@ void shmemi_connection_accept(shmem_server_t server)
     shmemi_credentials_t who;
     int fd;
     shmem_status_t status = shmemi_socket_accept(server->listener.fd, &fd);
-    if (status == SHMEM_ERR_LIMIT)
+    if (status && status != SHMEM_ERR_BUSY)
         turn_away(server);
     if (status)
         return;
@@ -125,6 +126,7 @@ void shmemi_connection_lost(shmem_server_t server, shmemi_peer_t *peer)
     if (peer->state != SHMEMI_PEER_ATTACHED)
         return;
     shmemi_server_unwatch(server, &peer->socket);
+    shmemi_segments_wait_no_more(peer);
     peer->state = SHMEMI_PEER_SUSPECT; /* it may still use what it has mapped */
     server->suspects++;
     shmemi_log(

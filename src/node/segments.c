@@ -277,13 +277,17 @@ void shmemi_segments_close(shmem_server_t server, shmemi_peer_t *peer,
     shmemi_connection_answer(server, peer, &answer, -1);
 }
 
+void shmemi_segments_wait_no_more(shmemi_peer_t *peer)
+{
+    if (!peer->awaited)
+        return;
+    peer->awaited->waiting--; /* the thread that makes it still counts: it stays */
+    peer->awaited = NULL;
+}
+
 void shmemi_segments_release(shmem_server_t server, shmemi_peer_t *peer)
 {
-    if (peer->awaited) {
-        shmemi_entry_t *entry = peer->awaited;
-        peer->awaited = NULL;
-        entry->waiting--; /* the thread that makes it still counts */
-    }
+    shmemi_segments_wait_no_more(peer);
     while (peer->holds)
         hold_drop(server, peer, &peer->holds, peer->holds->count);
 }

@@ -179,6 +179,8 @@ void shmemi_segments_open(shmem_server_t server, shmemi_peer_t *peer,
                           const shmemi_wire_open_t *request);
 void shmemi_segments_close(shmem_server_t server, shmemi_peer_t *peer,
                            const shmemi_wire_close_t *request);
+/* The peer's connection ended: it gets no answer. */
+void shmemi_segments_wait_no_more(shmemi_peer_t *peer);
 /* The peer ends: drop all that it has open or waits for. */
 void shmemi_segments_release(shmem_server_t server, shmemi_peer_t *peer);
 /* A PENDING entry is ready (status 0) or failed (`text`): answer all who wait. */

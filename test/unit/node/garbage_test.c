@@ -213,6 +213,38 @@ static void crowd(void)
     fixture_end(f);
 }
 
+/* Every slot there is; then all of those clients end at once. */
+static void take_all_slots(void *arg)
+{
+    fixture_server_t *f = arg;
+    shmemi_wire_message_t m;
+    for (int i = 1; i < SHMEMI_CLIENTS - 1; i++) /* one is the watcher's */
+        with_hello(f);
+    int fd = fixture_raw(f);
+    fixture_hello(&m);
+    CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+    fixture_expect_error(fd, SHMEM_ERR_LIMIT, "no client slot is free");
+}
+
+static void all_slots(void)
+{
+    struct rlimit limit, wide;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    if (limit.rlim_max < 3 * SHMEMI_CLIENTS)
+        SKIP("needs 12,288 descriptors, more than the hard limit");
+    wide = (struct rlimit){3 * SHMEMI_CLIENTS, limit.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &wide) == 0);
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *client = fixture_attach(f);
+    CHECK_EQ(harness_wait(harness_fork(take_all_slots, f), 30), 0);
+    FIXTURE_AWAIT(client, clients, 1);
+    CHECK_EQ(fixture_counts(client).deaths, SHMEMI_CLIENTS - 2);
+    shmemi_client_detach(fixture_attach(f));
+    shmemi_client_detach(client);
+    fixture_end(f);
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
 static void few_descriptors(void *arg)
 {
     struct rlimit limit = {40, 40};
@@ -254,6 +286,7 @@ int main(void)
     RUN(half_open);
     RUN(crowd);
     RUN(descriptors_run_out);
+    RUN(all_slots);
     RUN(noise);
     return harness_end();
 }

@@ -114,6 +114,33 @@ static void counted_openings(void)
     fixture_end(f);
 }
 
+static void openings_are_limited(void)
+{
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *a = fixture_attach(f);
+    fixture_segment(a, "x", 4096);
+    shmemi_wire_message_t m;
+    int fd = fixture_raw(f); /* keeps no descriptor of what it opens */
+    fixture_hello(&m);
+    CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+    CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_welcome_t));
+    for (int i = 0; i <= SHMEMI_HOLDS; i++) {
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_OPEN, 2);
+        m.open.name_bytes = 1;
+        m.open.name[0] = 'x';
+        CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+        if (i < SHMEMI_HOLDS)
+            CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_segment_t));
+    }
+    fixture_expect_error(fd, SHMEM_ERR_LIMIT, "4096 segments open already");
+    shmemi_wire_begin(&m, SHMEMI_WIRE_GOODBYE, 3); /* closes them all */
+    CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+    FIXTURE_AWAIT(a, clients, 1);
+    close(fd);
+    shmemi_client_detach(a);
+    fixture_end(f);
+}
+
 static void freed_memory_returns(void)
 {
     fixture_server_t *f = fixture_server();
@@ -150,8 +177,8 @@ static void made_by_a_thread(void)
     shmemi_client_t *a = fixture_attach(f);
     FIXTURE_AWAIT(a, clients, 1);
     CHECK_EQ(fixture_counts(a).segments, 0);
-    shmemi_segment_request_t r = {"toomuch",       1ull << 43, SHMEMI_SEGMENT_PLAIN,
-                                  SHMEMI_HUGE_OFF, 1,          0};
+    shmemi_segment_request_t r = {
+        .name = "toomuch", .bytes = SHMEMI_SPACE_BYTES / 2, .huge = SHMEMI_HUGE_OFF, .reserve = 1};
     shmemi_segment_t s;
     CHECK_STATUS(shmemi_client_segment_create(a, &r, &s), SHMEM_ERR_NOMEM);
     CHECK_EQ(fixture_counts(a).segments, 0);
@@ -236,6 +263,7 @@ int main(void)
     RUN(create_open_close);
     RUN(refusals);
     RUN(counted_openings);
+    RUN(openings_are_limited);
     RUN(freed_memory_returns);
     RUN(made_by_a_thread);
     RUN(creator_dies_waiting);
