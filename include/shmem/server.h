@@ -17,12 +17,11 @@ extern "C" {
 typedef struct shmem_server *shmem_server_t;
 
 typedef struct shmem_server_params {
-    size_t size;          /* sizeof(shmem_server_params_t) */
-    const char *address;  /* path, or @name in the abstract namespace; NULL: a name of its own,
-                             see shmem_server_address() */
-    int exit_when_unused; /* end shmem_server_run() when the last client has gone */
-    int64_t
-        first_client_ns; /* with exit_when_unused: how long to wait for a first client; 0: 10 s */
+    size_t size;             /* sizeof(shmem_server_params_t) */
+    const char *address;     /* path, or @name in the abstract namespace; NULL: a name of its own,
+                                see shmem_server_address() */
+    int exit_when_unused;    /* end shmem_server_run() when the last client has gone */
+    int64_t first_client_ns; /* then: how long to wait for a first client; 0: 10 s */
 } shmem_server_params_t;
 #define SHMEM_SERVER_PARAMS_INIT                                                                   \
     {                                                                                              \
@@ -31,7 +30,8 @@ typedef struct shmem_server_params {
 
 /*
  * Open the socket and create the roster. A stale socket file is taken over, a live server
- * respected. Errors: EXISTS (a server listens there), INVALID, ACCESS, NOMEM, LIMIT, SYSTEM.
+ * respected. Errors: EXISTS (a server listens there), INVALID, ACCESS, SETTING (a SHMEM_*
+ * variable is bad), ADDRESS_TAKEN (the unified address range), NOMEM, LIMIT, SYSTEM.
  */
 SHMEM_API shmem_status_t shmem_server_create(shmem_server_t *server,
                                              const shmem_server_params_t *params);
@@ -42,8 +42,8 @@ SHMEM_API const char *shmem_server_address(shmem_server_t server);
 /* Serve until shmem_server_stop(), or until unused (see params). Blocks; one thread at a time. */
 SHMEM_API shmem_status_t shmem_server_run(shmem_server_t server);
 
-/* Make shmem_server_run() return soon; while nobody runs it, the next call returns at once. Callable
- * from any thread and from signal handlers. */
+/* Make shmem_server_run() return soon; while nobody runs it, the next call returns at once.
+ * Callable from any thread and from signal handlers. */
 SHMEM_API void shmem_server_stop(shmem_server_t server);
 
 /* Close everything; clients keep what they have mapped. NULL is accepted. */
