@@ -5,8 +5,8 @@
  * One-sided calls name a place as (object, PE, byte offset). The object must be mapped by the
  * caller. They return when the transfer is complete at the target (this machine: loads and stores);
  * ordering: what a PE wrote before shmem_memory_signal() is visible to who saw the signal. Sleepers
- * in shmem_memory_wait() on the target are woken. None of them blocks. Errors of all: INVALID (rank,
- * operation, misaligned), OVERFLOW (outside the part), STATE (not mapped, forked child).
+ * in shmem_memory_wait() on the target are woken. None of them blocks. Errors of all: INVALID
+ * (rank, operation, misaligned), OVERFLOW (outside the part), STATE (not mapped, forked child).
  *
  * Collective calls are made by all PEs in the same order with the same arguments, by one thread of
  * each at a time. They block; errors of all: INVALID, OVERFLOW, PEER_DEAD (names the PE, within a
@@ -79,9 +79,9 @@ typedef enum shmem_type {
 
 typedef enum shmem_reduce_op { SHMEM_SUM = 0, SHMEM_MIN, SHMEM_MAX } shmem_reduce_op_t;
 
-/* dst[i] = op over all PEs of src[i], for `count` elements: the same bits on all PEs; floating-point
- * sums are taken in rank order whatever the count. Integer sums wrap around. min and max of
- * floating-point values ignore NaN unless all are NaN. */
+/* dst[i] = op over all PEs of src[i], for `count` elements: the same bits on all PEs;
+ * floating-point sums are taken in rank order whatever the count. Integer sums wrap around. min and
+ * max of floating-point values ignore NaN unless all are NaN. */
 SHMEM_API shmem_status_t shmem_coll_allreduce(shmem_context_t context, void *dst, const void *src,
                                               size_t count, shmem_type_t type,
                                               shmem_reduce_op_t op);

@@ -35,7 +35,10 @@ typedef struct shmem_context_params {
     int rank;           /* 0 to pes - 1 */
     int64_t timeout;    /* ns to wait for the others; 0: SHMEM_INIT_TIMEOUT */
 } shmem_context_params_t;
-#define SHMEM_CONTEXT_PARAMS_INIT {sizeof(shmem_context_params_t), 0, 0, 0, 0, 0}
+#define SHMEM_CONTEXT_PARAMS_INIT                                                                  \
+    {                                                                                              \
+        sizeof(shmem_context_params_t), 0, 0, 0, 0, 0                                              \
+    }
 
 /*
  * Join a node server (starting a private one when none runs) and the job. Collective over the job:
@@ -43,9 +46,9 @@ typedef struct shmem_context_params {
  *   context  out, set on success only
  *   params   may be NULL: everything from the environment
  * Errors: INVALID, SETTING (a SHMEM_* variable is bad), NO_SERVER, VERSION (server or a peer of
- * another layout), ADDRESS_TAKEN (the unified address range; the text names the mapping in the way),
- * TIMEOUT (names the ranks that are missing), MISMATCH (another job size; a rank taken twice), LIMIT,
- * PEER_DEAD (a PE died meanwhile), NOMEM, SYSTEM.
+ * another layout), ADDRESS_TAKEN (the unified address range; the text names the mapping in the
+ * way), TIMEOUT (names the ranks that are missing), MISMATCH (another job size; a rank taken
+ * twice), LIMIT, PEER_DEAD (a PE died meanwhile), NOMEM, SYSTEM.
  */
 SHMEM_API shmem_status_t shmem_context_init_params(shmem_context_t *context,
                                                    const shmem_context_params_t *params);

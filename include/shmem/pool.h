@@ -3,13 +3,13 @@
  * Pools: preallocated shared memory from which any number of processes allocate blocks.
  *
  * A pool has one arena per NUMA node. Blocks are at the same address in every process, so pointers
- * to them may be stored in shared memory. A block may be freed by another thread or process than the
- * one that allocated it. Blocks of a process that dies are given back within a second.
+ * to them may be stored in shared memory. A block may be freed by another thread or process than
+ * the one that allocated it. Blocks of a process that dies are given back within a second.
  *
  * Blocks start on 128-byte borders; above 32 KiB, and those whose size is a multiple of 4 KiB, on
  * 4 KiB borders. Two blocks never share a cache line. Sizes are rounded up by at most 1/8 (above
- * 1 KiB) to a multiple of 128 bytes; in pools of less than 64 MiB a node, sizes from 4 KiB up may be
- * rounded to whole pages instead.
+ * 1 KiB) to a multiple of 128 bytes; in pools of less than 64 MiB a node, sizes from 4 KiB up may
+ * be rounded to whole pages instead.
  *
  * Threads: any thread may allocate and free; small blocks come from a cache of the thread.
  */
@@ -37,7 +37,10 @@ typedef struct shmem_pool_params {
     shmem_pool_policy_t policy; /* for shmem_pool_alloc() */
     int node;                   /* for BIND and PREFERRED: index as in shmem/topology.h */
 } shmem_pool_params_t;
-#define SHMEM_POOL_PARAMS_INIT {sizeof(shmem_pool_params_t), 0, SHMEM_POOL_NEAREST, 0}
+#define SHMEM_POOL_PARAMS_INIT                                                                     \
+    {                                                                                              \
+        sizeof(shmem_pool_params_t), 0, SHMEM_POOL_NEAREST, 0                                      \
+    }
 
 /*
  * Create a pool named `name` (1 to 63 bytes of letters, digits, '.', '_', '-', '/'; NULL: no name,
@@ -69,9 +72,9 @@ SHMEM_API shmem_status_t shmem_pool_alloc_aligned(shmem_pool_t pool, size_t byte
 SHMEM_API shmem_status_t shmem_pool_alloc_on(shmem_pool_t pool, size_t bytes, size_t alignment,
                                              shmem_pool_policy_t policy, int node, void **block);
 
-/* Change the size of a block, in place where possible, else by moving (content kept up to the smaller
- * size). *block is updated on success and untouched, still valid, on failure. Errors: as alloc and
- * free. */
+/* Change the size of a block, in place where possible, else by moving (content kept up to the
+ * smaller size). *block is updated on success and untouched, still valid, on failure. Errors: as
+ * alloc and free. */
 SHMEM_API shmem_status_t shmem_pool_resize(shmem_pool_t pool, void **block, size_t bytes);
 
 /* Give a block back. NULL is accepted. Errors, nothing changed: DOUBLE_FREE, FOREIGN_POINTER,
@@ -79,7 +82,8 @@ SHMEM_API shmem_status_t shmem_pool_resize(shmem_pool_t pool, void **block, size
 SHMEM_API shmem_status_t shmem_pool_free(shmem_pool_t pool, void *block);
 
 /* Bytes usable in a block (at least what was asked for). Errors: as shmem_pool_free(). */
-SHMEM_API shmem_status_t shmem_pool_block_bytes(shmem_pool_t pool, const void *block, size_t *bytes);
+SHMEM_API shmem_status_t shmem_pool_block_bytes(shmem_pool_t pool, const void *block,
+                                                size_t *bytes);
 
 typedef struct {
     size_t size;         /* sizeof(shmem_pool_info_t), set by the caller */
@@ -93,8 +97,9 @@ typedef struct {
 
 SHMEM_API shmem_status_t shmem_pool_info(shmem_pool_t pool, shmem_pool_info_t *info);
 
-/* Walk every structure of the pool and check its invariants while it is locked. SHMEM_OK, or CORRUPT
- * with the first violation in the detail. Takes time in proportion to the number of blocks. */
+/* Walk every structure of the pool and check its invariants while it is locked. SHMEM_OK, or
+ * CORRUPT with the first violation in the detail. Takes time in proportion to the number of blocks.
+ */
 SHMEM_API shmem_status_t shmem_pool_check(shmem_pool_t pool);
 
 /* Give the empty slabs and cached blocks of the calling thread back to the arenas. */

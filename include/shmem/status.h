@@ -37,8 +37,7 @@ extern "C" {
     X(SHMEM_ERR_EXISTS, -9, "an object of that name exists", "FileExistsError")                    \
     X(SHMEM_ERR_ACCESS, -10, "access denied", "PermissionError")                                   \
     X(SHMEM_ERR_PEER_DEAD, -11, "a peer died", "PeerDeadError")                                    \
-    X(SHMEM_ERR_OWNER_DIED, -12, "acquired, but the last owner died holding it",                   \
-      "OwnerDiedError")                                                                            \
+    X(SHMEM_ERR_OWNER_DIED, -12, "acquired, but the last owner died holding it", "OwnerDiedError") \
     X(SHMEM_ERR_POISONED, -13, "the object was left inconsistent by a dead owner",                 \
       "PoisonedError")                                                                             \
     X(SHMEM_ERR_DEADLOCK, -14, "the caller holds it already", "RuntimeError")                      \

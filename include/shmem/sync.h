@@ -106,8 +106,7 @@ typedef struct shmem_barrier_object {
 } shmem_barrier_object_t;
 
 /* For `participants` threads (1 to 65535) of any clients. */
-SHMEM_API shmem_status_t shmem_barrier_init(shmem_barrier_object_t *barrier,
-                                            uint32_t participants);
+SHMEM_API shmem_status_t shmem_barrier_init(shmem_barrier_object_t *barrier, uint32_t participants);
 /* Arrive and wait for the others: shmem_barrier_arrive() followed by shmem_barrier_await(). */
 SHMEM_API shmem_status_t shmem_barrier_wait(shmem_context_t context,
                                             shmem_barrier_object_t *barrier, int64_t timeout);

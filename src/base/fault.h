@@ -29,10 +29,10 @@ void shmemi_fault_disarm(void);
 /* Passages of the armed point since it was armed: 0 shows that a test missed its point. */
 unsigned shmemi_fault_passages(void);
 bool shmemi_fault_hit(const char *name, bool can_fail);
-#define SHMEMI_FAULT(name) shmemi_fault_hit(name, true)
+#define SHMEMI_FAULT(name)      shmemi_fault_hit(name, true)
 #define SHMEMI_KILL_POINT(name) ((void)shmemi_fault_hit(name, false))
 #else
-#define SHMEMI_FAULT(name) false
+#define SHMEMI_FAULT(name)      false
 #define SHMEMI_KILL_POINT(name) ((void)0)
 #endif
 

@@ -39,7 +39,10 @@ static const char *const kind_names[] = {"size",      "number", "duration",
 
 static const char *const kind_help[] = {
     "a whole number of bytes, with K, M, G or T if wanted, such as 512M (write 1536M for 1.5G)",
-    "a whole number", "a whole number with a unit ns, us, ms or s, such as 50us", "yes or no", "",
+    "a whole number",
+    "a whole number with a unit ns, us, ms or s, such as 50us",
+    "yes or no",
+    "",
     "text that is not empty"};
 
 static shmem_status_t bad_value(const setting_t *s, const char *value)
@@ -48,8 +51,10 @@ static shmem_status_t bad_value(const setting_t *s, const char *value)
         return shmemi_fail(SHMEM_ERR_SETTING, LAYER, "%s is '%s', must be one of: %s", s->name,
                            value, s->choices);
     if (s->kind == NUMBER)
-        return shmemi_fail(SHMEM_ERR_SETTING, LAYER, "%s is '%s', must be a whole number from "
-                           "%lld to %lld", s->name, value, (long long)s->min, (long long)s->max);
+        return shmemi_fail(SHMEM_ERR_SETTING, LAYER,
+                           "%s is '%s', must be a whole number from "
+                           "%lld to %lld",
+                           s->name, value, (long long)s->min, (long long)s->max);
     return shmemi_fail(SHMEM_ERR_SETTING, LAYER, "%s is '%s', must be %s", s->name, value,
                        kind_help[s->kind]);
 }
@@ -74,9 +79,15 @@ static bool unit_factor(kind_t kind, const char *unit, int64_t *factor)
         const char *unit;
         int64_t factor;
     } units[] = {
-        {SIZE, "", 1},           {SIZE, "K", 1 << 10},       {SIZE, "M", 1 << 20},
-        {SIZE, "G", 1 << 30},    {SIZE, "T", 1LL << 40},     {NUMBER, "", 1},
-        {DURATION, "ns", 1},     {DURATION, "us", 1000},     {DURATION, "ms", 1000000},
+        {SIZE, "", 1},
+        {SIZE, "K", 1 << 10},
+        {SIZE, "M", 1 << 20},
+        {SIZE, "G", 1 << 30},
+        {SIZE, "T", 1LL << 40},
+        {NUMBER, "", 1},
+        {DURATION, "ns", 1},
+        {DURATION, "us", 1000},
+        {DURATION, "ms", 1000000},
         {DURATION, "s", 1000000000},
     };
     for (size_t i = 0; i < SHMEMI_COUNT(units); i++)
@@ -185,9 +196,10 @@ shmem_status_t shmem_setting_describe(size_t index, shmem_setting_info_t *info)
 shmem_status_t shmem_setting_value(size_t index, char *buffer, size_t bytes, int *is_set)
 {
     if (index >= SHMEMI_COUNT(table) || !buffer || !bytes)
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "setting %zu asked for with a buffer of %zu "
-                           "bytes, there are settings 0 to %zu", index, bytes,
-                           SHMEMI_COUNT(table) - 1);
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           "setting %zu asked for with a buffer of %zu "
+                           "bytes, there are settings 0 to %zu",
+                           index, bytes, SHMEMI_COUNT(table) - 1);
     const setting_t *s = &table[index];
     const char *value = getenv(s->name);
     if (is_set)

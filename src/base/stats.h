@@ -29,7 +29,8 @@
     X(atomics, "calls", "atomic operations on peers' memory")                                      \
     X(barriers, "calls", "barriers passed")                                                        \
     X(collectives, "calls", "collectives completed")                                               \
-    X(collective_bytes, "bytes", "bytes that collectives contributed")
+    X(collective_bytes, "bytes", "bytes that collectives contributed")                             \
+    X(late_wakes, "calls", "waits that found by themselves, after a slice, what nobody told them")
 
 typedef enum shmemi_stat {
 #define SHMEMI_STATS_ENUM(name, unit, meaning) SHMEMI_STAT_##name,

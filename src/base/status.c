@@ -59,8 +59,7 @@ static void detail_record(shmem_status_t status, int error, const char *layer, c
     if (error) {
         size_t used = strlen(text);
         char reason[96];
-        snprintf(text + used, sizeof text - used, ": %s",
-                 strerror_r(error, reason, sizeof reason));
+        snprintf(text + used, sizeof text - used, ": %s", strerror_r(error, reason, sizeof reason));
     }
     memcpy(detail_text, text, sizeof text);
     detail = (shmem_error_detail_t){status, error, layer, detail_text};

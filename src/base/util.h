@@ -38,7 +38,10 @@ static inline bool shmemi_range_inside(uint64_t offset, uint64_t bytes, uint64_t
     return offset <= limit && bytes <= limit - offset;
 }
 
-static inline unsigned shmemi_log2_floor(uint64_t x) { return 63u - (unsigned)__builtin_clzll(x); }
+static inline unsigned shmemi_log2_floor(uint64_t x)
+{
+    return 63u - (unsigned)__builtin_clzll(x);
+}
 
 static inline unsigned shmemi_log2_ceil(uint64_t x)
 {

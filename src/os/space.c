@@ -69,7 +69,7 @@ static void fork_child(void)
 {
     space.count = 0;
     space.tag_count = 0;
-    pthread_mutex_init(&space.lock, NULL);
+    unlock(); /* taken by this thread, in the parent */
 }
 
 /* ---- the range ---- */

@@ -42,8 +42,8 @@ static void durations(void)
     CHECK_EQ(accept_spin("0us"), 0);
     CHECK_EQ(accept_spin("7ns"), 7);
     CHECK_EQ(accept_spin("3ms"), 3000000);
-    static const char *const bad[] = {"",    "-1",   "50",   "50 us", "1.5us", "us",
-                                      "50m", "50us ", "2000s", "99999999999999999999ns"};
+    static const char *const bad[] = {"",   "-1",  "50",    "50 us", "1.5us",
+                                      "us", "50m", "50us ", "2000s", "99999999999999999999ns"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         refuse("SHMEM_SPIN", bad[i]);
 }
