@@ -50,10 +50,11 @@ static uint64_t link_of(uint32_t next, uint32_t prev)
     return (uint64_t)next << 32 | prev;
 }
 
-/* Is `entry` (page + 1) a free block of this order? */
+/* Is `entry` (page + 1) a free block of this order, at a place where there can be one? */
 static bool is_entry(const shmemi_arena_t *arena, uint64_t entry, unsigned order)
 {
-    return entry && entry <= arena->pages && is_free(arena, (uint32_t)entry - 1, order);
+    return entry && entry <= arena->pages && !((entry - 1) & (((uint64_t)1 << order) - 1)) &&
+           is_free(arena, (uint32_t)entry - 1, order);
 }
 
 static shmem_status_t list_insert(shmemi_arena_t *arena, uint32_t page, unsigned order)
