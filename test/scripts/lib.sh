@@ -6,7 +6,8 @@ set -u
 run=$BUILD_DIR/bin/shmem-run
 scratch=$(mktemp -d) || exit 1
 mark=shmem-test-$$-$RANDOM # an argument by which the processes of this test are found
-trap 'rm -rf "$scratch"' EXIT
+# a failing test leaves no job behind either
+trap 'kill -KILL $(jobs -p) 2> /dev/null; rm -rf "$scratch"' EXIT
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
