@@ -7,7 +7,7 @@ JOBS ?= $(shell nproc)
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all build deps check-deps demo check check-long bench install format sanitize clean
+.PHONY: all configure build deps check-deps demo check check-long bench install format sanitize clean
 
 all: build
 
@@ -17,11 +17,14 @@ deps:
 check-deps:
 	@scripts/install-deps check
 
-build: deps
+configure: deps
 	@cmake --preset $(PRESET) -DCMAKE_INSTALL_PREFIX=$(PREFIX) > /dev/null
+
+build: configure
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 
-demo: build
+demo: configure
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target shmem-run shmemd hello digits
 	@scripts/demo $(BUILD)
 
 check: check-deps build

@@ -50,13 +50,8 @@ static shmem_status_t bad_value(const setting_t *s, const char *value)
     if (s->kind == CHOICE)
         return shmemi_fail(SHMEM_ERR_SETTING, LAYER, "%s is '%s', must be one of: %s", s->name,
                            value, s->choices);
-    if (s->kind == NUMBER)
-        return shmemi_fail(SHMEM_ERR_SETTING, LAYER,
-                           "%s is '%s', must be a whole number from "
-                           "%lld to %lld",
-                           s->name, value, (long long)s->min, (long long)s->max);
-    return shmemi_fail(SHMEM_ERR_SETTING, LAYER, "%s is '%s', must be %s", s->name, value,
-                       kind_help[s->kind]);
+    return shmemi_fail(SHMEM_ERR_SETTING, LAYER, "%s is '%s', must be %s%s%s", s->name, value,
+                       kind_help[s->kind], *s->choices ? ", from " : "", s->choices);
 }
 
 /* Digits up to *end; false when there are none or they overflow. */

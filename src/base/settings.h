@@ -22,13 +22,13 @@
       "Socket of the node server: a path, or @name in the abstract namespace. Unset: the user's "  \
       "own private server, started when needed.")                                                  \
     X(shmemd, "SHMEM_SHMEMD", TEXT, 0, 0, "", "",                                                  \
-      "The shmemd program to start as private server. Unset: ../bin/shmemd seen from the "         \
-      "library, else the one on PATH.")                                                            \
+      "The shmemd program to start as private server. Unset: the one in bin beside the library's " \
+      "folder, else the one on PATH.")                                                             \
     X(job, "SHMEM_JOB", TEXT, 0, 0, "", "",                                                        \
       "Name of the job that this process belongs to; set by the launcher.")                        \
-    X(rank, "SHMEM_RANK", NUMBER, 0, 65535, "", "0",                                               \
+    X(rank, "SHMEM_RANK", NUMBER, 0, 65535, "0 to 65535", "0",                                     \
       "Rank of this process in its job; set by the launcher.")                                     \
-    X(size, "SHMEM_SIZE", NUMBER, 1, 65536, "", "1",                                               \
+    X(size, "SHMEM_SIZE", NUMBER, 1, 65536, "1 to 65536", "1",                                     \
       "Number of processes in the job; set by the launcher.")                                      \
     X(init_timeout, "SHMEM_INIT_TIMEOUT", DURATION, 0, INT64_MAX, "", "60s",                       \
       "How long the start of a job waits for all of its processes.")                               \
@@ -36,9 +36,9 @@
       "Whether segments of 2 MiB and more use huge pages: where possible, or fail, or never.")     \
     X(lock_pages, "SHMEM_LOCK_PAGES", BOOL, 0, 0, "", "no",                                        \
       "Whether segments are locked in memory (mlock); a refusal is logged, not fatal.")            \
-    X(spin, "SHMEM_SPIN", DURATION, 0, 1000000000, "", "50us",                                     \
+    X(spin, "SHMEM_SPIN", DURATION, 0, 1000000000, "0s to 1s", "50us",                             \
       "How long a wait polls before it sleeps in the kernel.")                                     \
-    X(fill_threads, "SHMEM_FILL_THREADS", NUMBER, 0, 1024, "", "0",                                \
+    X(fill_threads, "SHMEM_FILL_THREADS", NUMBER, 0, 1024, "0 to 1024", "0",                       \
       "Threads that fill a new segment; 0: one for each processor that the caller may use.")       \
     X(stats, "SHMEM_STATS", BOOL, 0, 0, "", "no",                                                  \
       "Whether the counters of the process are logged when its context ends (level info).")

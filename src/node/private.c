@@ -18,6 +18,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/util.h"
 #include "node/client_core.h"
 
 #define LAYER "node"
@@ -54,9 +55,12 @@ static bool try_beside_library(search_t *search)
     if (!slash)
         return false;
     *slash = 0;
-    if (snprintf(path, sizeof path, "%s/../bin/shmemd", real) >= (int)sizeof path)
-        return false;
-    return try_program(search, path);
+    static const char *const places[] = {"/../bin/shmemd", "/../../bin/shmemd"}; /* lib/<triplet> */
+    for (size_t i = 0; i < SHMEMI_COUNT(places); i++)
+        if (snprintf(path, sizeof path, "%s%s", real, places[i]) < (int)sizeof path &&
+            try_program(search, path))
+            return true;
+    return false;
 }
 
 static bool try_search_path(search_t *search)

@@ -54,6 +54,7 @@ static void numbers(void)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         refuse("SHMEM_SIZE", bad[i]);
     refuse("SHMEM_SIZE", "0");
+    CHECK(strstr(shmem_error_detail()->text, "a whole number, from 1 to 65536") != NULL);
 }
 
 static void choices_and_booleans(void)
@@ -103,8 +104,19 @@ static void public_description(void)
     unsetenv("SHMEM_LOG");
 }
 
+/* The tests' own environment must not speak here. */
+static void clear_environment(void)
+{
+    shmem_setting_info_t info;
+    for (size_t i = 0; i < shmem_setting_count(); i++) {
+        CHECK_OK(shmem_setting_describe(i, &info));
+        unsetenv(info.name);
+    }
+}
+
 int main(void)
 {
+    clear_environment();
     RUN(defaults_parse);
     RUN(durations);
     RUN(numbers);
