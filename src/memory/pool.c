@@ -260,25 +260,28 @@ static shmem_status_t free_remote(shmemi_heap_t *heap, shmemi_span_t *span,
 }
 
 /* An object of a span of this thread goes back. False: it is none, or something is wrong. */
-static inline __attribute__((always_inline)) bool
-free_own(shmemi_heap_t *heap, uint32_t index, uint32_t chunk, const shmemi_class_t *class,
-         unsigned class_index, uint64_t inside, void *block)
+static inline __attribute__((always_inline)) bool free_own(shmemi_heap_t *heap, uint32_t index,
+                                                           uint32_t chunk, unsigned class_index,
+                                                           uint64_t inside, void *block)
 {
-    shmemi_span_t *span = &heap->pool->arenas[index].arena.span[chunk];
+    shmemi_arena_view_t *view = &heap->pool->arenas[index];
+    const shmemi_class_t *class = &heap->pool->classes.class[class_index];
+    shmemi_heap_class_t *c = &heap->arena[index]->class[class_index];
+    shmemi_span_node_t *node = &view->nodes[chunk];
+    shmemi_span_t *span = &view->arena.span[chunk];
     uint32_t object = shmemi_class_index(class, inside), w = object / 64;
     uint64_t bit = (uint64_t)1 << object % 64;
     if ((uint64_t)object * class->size != inside || object >= class->count ||
-        atomic_load_explicit(&span->owner, memory_order_relaxed) != heap->thread)
+        atomic_load_explicit(&node->home, memory_order_relaxed) != c)
         return false;
     uint64_t bits = atomic_load_explicit(&span->free[w], memory_order_relaxed);
     if ((bits | atomic_load_explicit(&span->remote[w], memory_order_relaxed)) & bit)
         return false;
     atomic_store_explicit(&span->free[w], bits | bit, memory_order_relaxed);
     SHMEMI_KILL_POINT("memory.slab.freed");
+    uint32_t used = --node->used;
     shmemi_stats_add(heap->stats, SHMEMI_STAT_frees, 1);
     shmemi_stats_add(heap->stats, SHMEMI_STAT_free_bytes, class->size);
-    uint32_t used = --heap->pool->arenas[index].nodes[chunk].used;
-    shmemi_heap_class_t *c = &heap->arena[index]->class[class_index];
     if (c->span == span) {
         c->hot = block;
         c->hot_bits = &span->free[w];
@@ -293,15 +296,16 @@ static shmem_status_t free_object(shmemi_heap_t *heap, const place_t *place, voi
 {
     shmemi_pool_t *pool = heap->pool;
     const shmemi_class_t *class = &pool->classes.class[place->class];
-    shmemi_span_t *span = &pool->arenas[place->arena].arena.span[place->chunk];
+    shmemi_arena_view_t *view = &pool->arenas[place->arena];
     uint32_t index = shmemi_class_index(class, place->offset);
     if ((uint64_t)index * class->size != place->offset || index >= class->count)
         return interior(block, class->size);
-    if (free_own(heap, place->arena, place->chunk, class, place->class, place->offset, block))
+    if (free_own(heap, place->arena, place->chunk, place->class, place->offset, block))
         return SHMEM_OK;
-    if (atomic_load_explicit(&span->owner, memory_order_relaxed) == heap->thread)
+    if (atomic_load_explicit(&view->nodes[place->chunk].home, memory_order_relaxed) ==
+        &heap->arena[place->arena]->class[place->class])
         return double_free(block);
-    return free_remote(heap, span, class, index, block);
+    return free_remote(heap, &view->arena.span[place->chunk], class, index, block);
 }
 
 static __attribute__((noinline)) shmem_status_t free_slow(shmemi_pool_t *pool, void *block)
@@ -331,10 +335,8 @@ shmem_status_t shmemi_pool_free(shmemi_pool_t *pool, void *block)
                              !shmemi_span_find(arena, chunk, &first, &index),
                          0))
         return free_slow(pool, block);
-    const shmemi_class_t *class = &pool->classes.class[index];
     uint64_t inside = offset - ((uint64_t)first << pool->chunk_bits);
-    if (__builtin_expect(!free_own(shmemi_heap_cache.heap, 0, first, class, index, inside, block),
-                         0))
+    if (__builtin_expect(!free_own(shmemi_heap_cache.heap, 0, first, index, inside, block), 0))
         return free_slow(pool, block);
     return SHMEM_OK;
 }

@@ -26,15 +26,19 @@ enum {
     SHMEMI_CACHE_BYTES = 4 << 20
 };
 
-/* What the process knows of a span of its own; one for each chunk. */
-typedef struct shmemi_span_node {
-    uint32_t next, previous; /* in a list: chunk + 1, 0 ends */
-    uint32_t used;           /* objects handed out and not yet seen free */
-} shmemi_span_node_t;
-
 typedef struct shmemi_span_list {
-    uint32_t head, tail; /* chunk + 1 */
+    uint32_t head, tail; /* chunk + 1, 0: empty */
 } shmemi_span_list_t;
+
+/* What the process knows of a span of its own; one for each chunk. It is private, so that nothing
+ * in shared memory decides which thread may write a bitmap or which list a span is in. */
+typedef struct shmemi_span_node {
+    struct shmemi_heap_class *_Atomic home; /* where it is allocated from; NULL: nowhere */
+    shmemi_span_list_t *list;               /* the list that it is in, or NULL */
+    uint32_t next, previous;                /* there: chunk + 1, 0 ends */
+    uint32_t used;                          /* objects handed out and not yet seen free */
+    uint32_t reserved;
+} shmemi_span_node_t;
 
 /* A size class of a thread on one arena. `bits`, `base` and `limit` belong to one word of the
  * current span's bitmap: its address, the first of its objects, and the number of these. `hot` is

@@ -34,8 +34,10 @@ typedef struct slab {
 
 static void push_tail(shmemi_arena_view_t *view, shmemi_span_list_t *list, uint32_t chunk)
 {
-    view->nodes[chunk].next = 0;
-    view->nodes[chunk].previous = list->tail;
+    shmemi_span_node_t *node = &view->nodes[chunk];
+    node->list = list;
+    node->next = 0;
+    node->previous = list->tail;
     if (list->tail)
         view->nodes[list->tail - 1].next = chunk + 1;
     else
@@ -43,9 +45,10 @@ static void push_tail(shmemi_arena_view_t *view, shmemi_span_list_t *list, uint3
     list->tail = chunk + 1;
 }
 
-static void unlist(shmemi_arena_view_t *view, shmemi_span_list_t *list, uint32_t chunk)
+static void unlist(shmemi_arena_view_t *view, uint32_t chunk)
 {
     shmemi_span_node_t *node = &view->nodes[chunk];
+    shmemi_span_list_t *list = node->list;
     if (node->next)
         view->nodes[node->next - 1].previous = node->previous;
     else
@@ -54,13 +57,22 @@ static void unlist(shmemi_arena_view_t *view, shmemi_span_list_t *list, uint32_t
         view->nodes[node->previous - 1].next = node->next;
     else
         list->head = node->next;
+    node->list = NULL;
 }
 
 static uint32_t pop_head(shmemi_arena_view_t *view, shmemi_span_list_t *list)
 {
     uint32_t chunk = list->head - 1;
-    unlist(view, list, chunk);
+    unlist(view, chunk);
     return chunk;
+}
+
+/* Who allocates from the span: known to this process, and written down for tools. */
+static void set_home(slab_t *slab, uint32_t chunk, shmemi_heap_class_t *home)
+{
+    shmemi_span_t *span = &slab->view->arena.span[chunk];
+    atomic_store_explicit(&slab->view->nodes[chunk].home, home, memory_order_relaxed);
+    atomic_store_explicit(&span->owner, home ? slab->heap->thread : 0, memory_order_relaxed);
 }
 
 /* ---- the current span ---- */
@@ -135,6 +147,7 @@ static inline bool is_empty(const slab_t *slab, uint32_t chunk)
 
 static void retire(slab_t *slab, uint32_t chunk)
 {
+    set_home(slab, chunk, NULL);
     SHMEMI_KILL_POINT("memory.slab.retire");
     shmemi_span_destroy(&slab->view->arena, slab->heap->pool->actor, chunk);
 }
@@ -174,8 +187,7 @@ static bool refill_from_orphans(slab_t *slab)
         pthread_mutex_unlock(&pool->lock);
         if (chunk == UINT32_MAX)
             return false;
-        atomic_store_explicit(&span_at(slab, chunk)->owner, slab->heap->thread,
-                              memory_order_relaxed);
+        set_home(slab, chunk, slab->c);
         SHMEMI_KILL_POINT("memory.slab.adopted");
         if (collect(slab, chunk)) {
             make_current(slab, chunk);
@@ -184,6 +196,15 @@ static bool refill_from_orphans(slab_t *slab)
         push_tail(slab->view, &slab->c->full, chunk);
     }
     return false;
+}
+
+static shmem_status_t lost(const slab_t *slab, uint32_t chunk, const char *what)
+{
+    return shmemi_fail(
+        SHMEM_ERR_CORRUPT, LAYER,
+        "arena %u: the span at chunk %u %s; shared memory was overwritten, make a new "
+        "pool",
+        slab->arena_index, chunk, what);
 }
 
 static shmem_status_t refill_from_arena(slab_t *slab)
@@ -196,7 +217,11 @@ static shmem_status_t refill_from_arena(slab_t *slab)
     if (status)
         return status;
     SHMEMI_KILL_POINT("memory.slab.refilled");
-    slab->view->nodes[chunk].used = 0;
+    shmemi_span_node_t *node = &slab->view->nodes[chunk];
+    if (node->list || atomic_load_explicit(&node->home, memory_order_relaxed))
+        return lost(slab, chunk, "was handed out twice");
+    node->used = 0;
+    set_home(slab, chunk, slab->c);
     make_current(slab, chunk);
     shmemi_pool_note_high(pool);
     return SHMEM_OK;
@@ -221,10 +246,7 @@ static shmem_status_t refill(slab_t *slab)
     }
     if (find_word(slab))
         return SHMEM_OK;
-    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
-                       "arena %u: the span at chunk %u lost its free objects; shared memory was "
-                       "overwritten, make a new pool",
-                       slab->arena_index, c->current - 1);
+    return lost(slab, c->current - 1, "lost its free objects");
 }
 
 shmem_status_t shmemi_slab_alloc(shmemi_heap_t *heap, uint32_t index, unsigned class, void **block)
@@ -236,10 +258,7 @@ shmem_status_t shmemi_slab_alloc(shmemi_heap_t *heap, uint32_t index, unsigned c
     while (!shmemi_slab_take(slab.c, block)) {
         uint64_t bits = atomic_load_explicit(slab.c->bits, memory_order_relaxed);
         if (bits)
-            return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
-                               "arena %u: the span at chunk %u has free objects behind its end; "
-                               "shared memory was overwritten, make a new pool",
-                               index, slab.c->current - 1);
+            return lost(&slab, slab.c->current - 1, "has free objects behind its end");
         shmem_status_t status = refill(&slab);
         if (status)
             return status;
@@ -251,39 +270,35 @@ shmem_status_t shmemi_slab_alloc(shmemi_heap_t *heap, uint32_t index, unsigned c
 
 void shmemi_slab_settle(shmemi_heap_t *heap, uint32_t index, uint32_t chunk, unsigned class)
 {
-    shmemi_heap_arena_t *part = heap->arena[index];
-    slab_t slab = slab_of(heap, part, index, class);
+    slab_t slab = slab_of(heap, heap->arena[index], index, class);
     shmemi_heap_class_t *c = slab.c;
-    uint32_t used = slab.view->nodes[chunk].used;
-    if (part == &shmemi_heap_none) /* the span is not ours: its record was overwritten */
-        return;
-    if (used == slab.class->count - 1) {
-        unlist(slab.view, &c->full, chunk);
+    shmemi_span_node_t *node = &slab.view->nodes[chunk];
+    if (node->list == &c->full) {
+        unlist(slab.view, chunk);
         push_tail(slab.view, &c->available, chunk);
     }
-    if (used)
+    if (node->used || node->list != &c->available)
         return;
     bool current_is_empty = c->current && !slab.view->nodes[c->current - 1].used;
     if (!c->spare && !current_is_empty) {
         c->spare = chunk + 1;
     } else if (c->spare != chunk + 1) {
-        unlist(slab.view, &c->available, chunk);
+        unlist(slab.view, chunk);
         retire(&slab, chunk);
     }
 }
 
 /* ---- trim and thread end ---- */
 
-/* Go through a list once: collect, give empty spans back, keep the others in the right list. */
+/* Collect in all spans of a list; give empty ones back. Spans of `full` that have free objects now
+ * move to `available`. */
 static uint32_t trim_list(slab_t *slab, shmemi_span_list_t *list)
 {
-    shmemi_span_list_t old = *list;
-    uint32_t retired = 0;
-    *list = (shmemi_span_list_t){0, 0};
-    for (uint32_t entry = old.head; entry;) {
-        uint32_t chunk = entry - 1;
-        entry = slab->view->nodes[chunk].next;
+    uint32_t retired = 0, last = list->tail;
+    for (bool more = list->head; more;) {
+        uint32_t chunk = pop_head(slab->view, list);
         bool any = collect(slab, chunk);
+        more = chunk + 1 != last;
         if (is_empty(slab, chunk)) {
             retire(slab, chunk);
             retired++;
@@ -302,8 +317,7 @@ static void adopt_all(slab_t *slab)
     pthread_mutex_lock(&pool->lock);
     while (orphans->head) {
         uint32_t chunk = pop_head(slab->view, orphans);
-        atomic_store_explicit(&span_at(slab, chunk)->owner, slab->heap->thread,
-                              memory_order_relaxed);
+        set_home(slab, chunk, slab->c);
         push_tail(slab->view, &slab->c->full, chunk);
     }
     pthread_mutex_unlock(&pool->lock);
@@ -341,7 +355,7 @@ static void orphan_list(slab_t *slab, shmemi_span_list_t *list)
 {
     while (list->head) {
         uint32_t chunk = pop_head(slab->view, list);
-        atomic_store_explicit(&span_at(slab, chunk)->owner, 0, memory_order_relaxed);
+        set_home(slab, chunk, NULL);
         SHMEMI_KILL_POINT("memory.slab.orphaned");
         push_tail(slab->view, &slab->view->orphans[slab->class_index], chunk);
     }

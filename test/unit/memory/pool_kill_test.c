@@ -258,7 +258,7 @@ static void any_passage(void)
     blocks_end();
     unsigned most = shared->passages;
     CHECK(most > 1000);
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 100 * POOL_SOAK; i++) {
         blocks_make();
         kill_at("*", 1 + (unsigned)(world_random(&seed) % most), i % 4 == 0);
         blocks_end();

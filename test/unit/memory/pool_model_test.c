@@ -14,6 +14,7 @@ static unsigned long long seed0 = 0x9e3779b97f4a7c15ull;
 static void begin(uint64_t bytes, uint64_t n)
 {
     pool_bytes = bytes;
+    n *= POOL_SOAK;
     steps = harness_has_tsan() || harness_has_asan() ? n / 8 : n;
     world_make(WORKERS + 1);
     world_pool(bytes, SHMEM_POOL_NEAREST, 0, NULL);
@@ -50,8 +51,8 @@ static void worker(int rank, int n, void *arg)
     model_run(m, steps);
     /* a client's blocks go with it: first let the others free what it passed on */
     atomic_fetch_add(&shared->done, 1);
-    for (double limit = harness_now() + 60; !one_client && atomic_load(&shared->done) < (uint32_t)n;
-         harness_sleep(0.001))
+    for (double limit = harness_now() + 60 * POOL_SOAK;
+         !one_client && atomic_load(&shared->done) < (uint32_t)n; harness_sleep(0.001))
         CHECK(harness_now() < limit);
     if (!one_client) {
         if (rank == 0) {
@@ -87,7 +88,7 @@ static void threads_of_one_client(void)
 {
     begin(80 << 20, 200000);
     one_client = true;
-    harness_pes(WORKERS, HARNESS_THREAD, 60, worker, NULL);
+    harness_pes(WORKERS, HARNESS_THREAD, 60 * POOL_SOAK, worker, NULL);
     end();
 }
 
@@ -95,7 +96,7 @@ static void clients_as_threads(void)
 {
     begin(20 << 20, 200000);
     one_client = false;
-    harness_pes(WORKERS, HARNESS_THREAD, 60, worker, NULL);
+    harness_pes(WORKERS, HARNESS_THREAD, 60 * POOL_SOAK, worker, NULL);
     end();
 }
 
@@ -105,7 +106,7 @@ static void clients_as_processes(void)
         SKIP("ThreadSanitizer sees threads only");
     begin(80 << 20, 200000);
     one_client = false;
-    harness_pes(WORKERS, HARNESS_PROC, 60, worker, NULL);
+    harness_pes(WORKERS, HARNESS_PROC, 60 * POOL_SOAK, worker, NULL);
     end();
 }
 
@@ -114,7 +115,7 @@ static void always_short(void)
 {
     begin(700 * 1024, 100000);
     one_client = true;
-    harness_pes(WORKERS, HARNESS_THREAD, 60, worker, NULL);
+    harness_pes(WORKERS, HARNESS_THREAD, 60 * POOL_SOAK, worker, NULL);
     end();
 }
 

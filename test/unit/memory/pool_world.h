@@ -19,6 +19,11 @@
 #include "os/barrier.h"
 #include "sync/roster.h"
 
+/* How much longer the soaks work than the tests; they are the same programs. */
+#ifndef POOL_SOAK
+#define POOL_SOAK 1
+#endif
+
 enum { WORLD_CLIENTS = 64, WORLD_ROWS = 512 };
 
 typedef struct world {

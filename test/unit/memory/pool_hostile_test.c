@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A client that writes anything anywhere into a pool's bookkeeping: the server's repair, the
+ * walker, and the calls of other clients return (an error or not); they never crash, hang, or touch
+ * memory outside of the segment, which has guard pages on both sides here.
+ */
+#include "pool_world.h"
+
+enum { ROUNDS = 400 * POOL_SOAK };
+
+static shmemi_actor_t actor;
+static unsigned char *segment;
+static uint64_t segment_bytes;
+
+static void guarded_pool(uint64_t bytes)
+{
+    world_make(8);
+    shmem_pool_params_t params = SHMEM_POOL_PARAMS_INIT;
+    params.bytes = bytes;
+    CHECK_OK(shmemi_pool_segment_bytes(bytes, 1, &segment_bytes));
+    uint64_t unit = SHMEMI_DATA_ALIGN;
+    unsigned char *range = mmap(NULL, segment_bytes + 4 * unit, PROT_NONE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(range != MAP_FAILED);
+    segment = range + unit + (unit - (uintptr_t)range % unit) % unit;
+    CHECK(mmap(segment, segment_bytes, PROT_READ | PROT_WRITE,
+               MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == segment);
+    world.memory = segment;
+    world.segment_bytes = segment_bytes;
+    CHECK_OK(shmemi_pool_format(segment, segment_bytes, &params, NULL));
+}
+
+static uint64_t strange_value(uint64_t *seed, uint64_t old)
+{
+    uint64_t r = world_random(seed);
+    switch (r % 9) {
+    case 0:
+        return 0;
+    case 1:
+        return ~0ull;
+    case 2:
+        return old ^ 1ull << (r >> 8) % 64;
+    case 3:
+        return old + 1;
+    case 4:
+        return (r >> 8) % 5000;
+    case 5:
+        return ((r >> 8) % 5000) << 32 | (r >> 40) % 5000;
+    case 6:
+        return old & ~15ull ? (old & ~15ull) | (r >> 8) % 6 : (r >> 8) % 6;
+    case 7:
+        return shmemi_word_free((unsigned)(r >> 8) % 64);
+    default:
+        return world_random(seed);
+    }
+}
+
+/* Where a round writes: the bookkeeping that is in use. The lock's word is left alone: who writes a
+ * living holder there has locked the pool. */
+static uint64_t strange_place(const shmemi_pool_t *p, uint64_t *seed)
+{
+    const shmemi_layout_t *l = &p->layout;
+    uint64_t r = world_random(seed), base = l->arenas;
+    switch (r % 6) {
+    case 0:
+        return (r >> 8) % 7 * 8; /* header */
+    case 1:
+        return base + 64 + (r >> 8) % 72 * 8; /* journal counters, state */
+    case 2:
+        return base + 640 + (r >> 8) % 60 * 8; /* journal */
+    case 3:
+        return base + l->map + (r >> 8) % ((l->chunks + 7) / 8) * 8;
+    case 4:
+        return base + l->spans + (r >> 8) % (16ull * (l->chunks < 64 ? l->chunks : 64)) * 8;
+    default:
+        return base + l->pages +
+               (r >> 8) % (2ull * (l->arena_pages < 600 ? l->arena_pages : 600)) * 8;
+    }
+}
+
+static void some_calls(shmemi_pool_t *p, uint64_t *seed)
+{
+    static const size_t some[] = {64, 500, 4096, 20000, 50000, 300000, 1 << 20, 4 << 20};
+    void *block[24] = {NULL};
+    size_t bytes;
+    for (int i = 0; i < 60; i++) {
+        uint64_t r = world_random(seed);
+        void **b = &block[r % SHMEMI_COUNT(block)];
+        if (!*b) {
+            if (shmemi_pool_alloc_default(p, some[(r >> 8) % SHMEMI_COUNT(some)], b))
+                *b = NULL;
+            else
+                CHECK((unsigned char *)*b >= segment &&
+                      (unsigned char *)*b < segment + segment_bytes);
+        } else if (r >> 16 & 1) {
+            shmemi_pool_block_bytes(p, *b, &bytes);
+            shmemi_pool_free(p, *b);
+            *b = NULL;
+        } else {
+            shmemi_pool_resize(p, b, some[(r >> 8) % SHMEMI_COUNT(some)]);
+        }
+        if (i % 20 == 0)
+            shmemi_pool_trim(p);
+        shmemi_pool_free(p, segment + (r >> 9) % segment_bytes);
+    }
+}
+
+/* One hostile client, one that works on, and the server; in a process of its own. */
+static void round_of(void *arg)
+{
+    uint64_t seed = *(uint64_t *)arg;
+    shmemi_actor_t hostile;
+    alarm(20); /* a hang is a failure */
+    world_actor(&actor, 0);
+    world_actor(&hostile, 1);
+    shmemi_pool_t *p = world_attach(&actor, NULL), *q = world_attach(&hostile, NULL), *third;
+    some_calls(p, &seed);
+    void *block;
+    for (int i = 0; i < 40; i++)
+        shmemi_pool_alloc_default(q, (size_t)(world_random(&seed) % 100000) + 1, &block);
+    int writes = 1 + (int)(world_random(&seed) % 6);
+    for (int i = 0; i < writes; i++) {
+        uint64_t place = strange_place(q, &seed), value;
+        memcpy(&value, segment + place, 8);
+        value = strange_value(&seed, value);
+        memcpy(segment + place, &value, 8);
+    }
+    shmemi_pool_check(p);
+    some_calls(p, &seed);
+    uint64_t blocks = 0;
+    shmemi_actor_t server;
+    shmemi_actor_init(&server, world.roster, 0, atomic_load(&world.roster->clients[0].epoch),
+                      50000);
+    shmemi_roster_client_remove(world.roster, world.client[1].slot, true);
+    shmemi_pool_reclaim(segment, segment_bytes, &server, world.client[1].slot,
+                        world.client[1].epoch, &blocks);
+    some_calls(p, &seed);
+    shmemi_pool_check(p);
+    if (shmemi_pool_attach(segment, segment_bytes, &actor, NULL, &third) == SHMEM_OK)
+        shmemi_pool_detach(third);
+    shmemi_pool_detach(p);
+    _exit(0);
+}
+
+static void anything_anywhere(uint64_t bytes, uint64_t seed)
+{
+    int rounds = harness_has_asan() ? ROUNDS / 8 : ROUNDS;
+    for (int i = 0; i < rounds; i++) {
+        guarded_pool(bytes);
+        uint64_t start = seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+        int end = harness_wait(harness_fork(round_of, &start), 30);
+        if (end)
+            harness_fail(__FILE__, __LINE__, "seed %#llx ended with %d", (unsigned long long)start,
+                         end);
+        munmap(segment, segment_bytes);
+        munmap(world.roster, sizeof *world.roster);
+    }
+}
+
+static void in_a_small_pool(void)
+{
+    world_needs_kills();
+    anything_anywhere(2 << 20, 1);
+}
+
+static void in_a_large_pool(void)
+{
+    world_needs_kills();
+    anything_anywhere(80 << 20, 2);
+}
+
+static void a_zeroed_or_filled_segment(void)
+{
+    shmemi_pool_t *none;
+    uint64_t blocks = 7;
+    guarded_pool(4 << 20);
+    world_actor(&actor, 0);
+    static const int fill[] = {0, 0xff, 0x55};
+    for (size_t i = 0; i < SHMEMI_COUNT(fill); i++) {
+        memset(segment, fill[i], segment_bytes);
+        CHECK_STATUS(shmemi_pool_attach(segment, segment_bytes, &actor, NULL, &none),
+                     SHMEM_ERR_CORRUPT);
+        CHECK_STATUS(shmemi_pool_reclaim(segment, segment_bytes, &actor, 1, 1, &blocks),
+                     SHMEM_ERR_CORRUPT);
+        CHECK_EQ(blocks, 7);
+    }
+    shmemi_actor_fini(&actor);
+}
+
+/* With arguments (megabytes, seed): that round only, in this process. */
+int main(int argc, char **argv)
+{
+    if (argc > 2) {
+        uint64_t seed = strtoull(argv[2], NULL, 0);
+        guarded_pool(strtoull(argv[1], NULL, 0) << 20);
+        round_of(&seed);
+    }
+    RUN(in_a_small_pool);
+    RUN(in_a_large_pool);
+    RUN(a_zeroed_or_filled_segment);
+    return harness_end();
+}
