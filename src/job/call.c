@@ -70,11 +70,11 @@ shmem_status_t shmemi_call_begin(shmem_context_t c, const shmemi_self_t **self)
         return shmem_error_detail()->status;
     if (c->broken)
         return shmemi_fail(c->broken, LAYER, "%s", c->broken_text);
-    if (c->inside)
+    if (atomic_load_explicit(&c->inside, memory_order_relaxed))
         return shmemi_fail(SHMEM_ERR_STATE, LAYER,
                            "another thread is inside a collective call of PE %d: one at a time",
                            c->rank);
-    c->inside = true;
+    atomic_store_explicit(&c->inside, true, memory_order_relaxed);
     return SHMEM_OK;
 }
 

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "job/crowd.h"
+#include "job/lifeline.h"
 #include "job/memory.h"
 #include "job/peers.h"
 #include "job/pool_api.h"
@@ -106,7 +107,9 @@ static void context_free(shmem_context_t c)
     bool forked = c->actor && c->actor->fork_generation != shmemi_fork_generation();
     shmemi_pool_drop_all(c);
     shmemi_memory_drop_all(c);
-    if (!forked) {
+    if (forked) {
+        shmemi_lifeline_drop(c);
+    } else {
         shmemi_control_close(c);
         shmemi_control_release_held(c);
     }
@@ -152,6 +155,7 @@ shmem_status_t shmem_context_init_params(shmem_context_t *context,
         return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "no memory for a context of %zu bytes",
                            sizeof *c);
     c->next_memory = 1;
+    c->lifeline = -1;
     status = context_create(c, &p);
     if (status) {
         char text[SHMEMI_BROKEN_TEXT * 2];
@@ -217,7 +221,7 @@ static shmem_status_t leave(shmem_context_t c)
         worst = status;
         leave_broken(c);
     }
-    c->inside = false;
+    shmemi_call_end(c, SHMEM_OK);
     return worst ? shmemi_quiet(worst, LAYER, "%s", text) : SHMEM_OK;
 }
 
@@ -237,7 +241,7 @@ shmem_status_t shmem_context_finalize(shmem_context_t context)
 {
     if (!context)
         return SHMEM_OK;
-    if (context->inside)
+    if (atomic_load_explicit(&context->inside, memory_order_relaxed))
         return shmemi_fail(SHMEM_ERR_STATE, LAYER,
                            "another thread is inside a collective call of PE %d: the context stays",
                            context->rank);

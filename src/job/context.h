@@ -39,6 +39,7 @@ struct shmem_context {
     char name[64];                             /* of the job; "" when anonymous */
     shmemi_segment_t held[SHMEMI_GENERATIONS]; /* ended jobs of that name, while joining */
     unsigned held_count;
+    int lifeline; /* job/lifeline.h; -1: none */
     bool counted; /* steps are counted rather than watched one by one (job/step.h) */
     bool alone;   /* size == 1: nobody to wait for */
 
@@ -52,7 +53,7 @@ struct shmem_context {
     const void **sources; /* room for one address of each PE, three times */
     const void **cursors;
     char **targets;
-    bool inside; /* a collective call is running */
+    _Atomic bool inside; /* a collective call is running */
     shmem_status_t broken;
     char broken_text[SHMEMI_BROKEN_TEXT];
 };

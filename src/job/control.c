@@ -15,6 +15,7 @@
 #include "base/fault.h"
 #include "base/status.h"
 #include "job/crowd.h"
+#include "job/lifeline.h"
 #include "job/peers.h"
 #include "os/segment.h"
 #include "os/space.h"
@@ -189,10 +190,12 @@ static shmem_status_t try_generation(shmem_context_t c, const char *name, bool *
         unmap(c);
         return SHMEM_OK;
     }
+    shmemi_lifeline_take(c);
     if ((status = settle(c)) || (status = claim(c)))
         goto unmap;
     return SHMEM_OK;
 unmap:
+    shmemi_lifeline_drop(c);
     unmap(c);
 close:
     shmemi_client_segment_close(c->client, &c->segment);
@@ -250,6 +253,7 @@ void shmemi_control_close(shmem_context_t c)
     SHMEMI_KILL_POINT("job.control.closed");
     shmemi_pe_state_set(&c->pes[c->rank], SHMEMI_PE_LEFT);
     shmemi_peers_ring(c);
+    shmemi_lifeline_drop(c);
     unmap(c);
     shmemi_client_segment_close(c->client, &c->segment);
 }

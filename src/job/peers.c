@@ -5,23 +5,27 @@
 #include <stdio.h>
 
 #include "base/status.h"
+#include "job/lifeline.h"
 
 #define LAYER "job"
 
 bool shmemi_peers_dead(shmem_context_t c, int rank)
 {
     uint64_t claim = shmemi_peers_claim(c, rank);
-    if (!claim ||
-        shmemi_roster_client_alive(c->actor->roster, (uint32_t)(claim >> 32), (uint32_t)claim))
+    if (!claim)
         return false;
-    return shmemi_pe_state(&c->pes[rank]) != SHMEMI_PE_LEFT;
+    bool alive =
+        shmemi_roster_client_alive(c->actor->roster, (uint32_t)(claim >> 32), (uint32_t)claim);
+    if (alive && shmemi_client_server_lost(c->client)) /* nobody keeps the roster */
+        alive = !shmemi_lifeline_is_cut(c, rank);
+    return !alive && shmemi_pe_state(&c->pes[rank]) != SHMEMI_PE_LEFT;
 }
 
 static shmem_status_t check_deaths(shmem_context_t c, uint32_t *deaths)
 {
     /* SYNC roster-deaths: acquire, pairs with release in shmemi_roster_client_remove() */
     uint32_t now = atomic_load_explicit(&c->actor->roster->deaths, memory_order_acquire);
-    if (now == *deaths)
+    if (now == *deaths && !shmemi_client_server_lost(c->client))
         return SHMEM_OK;
     for (int r = 0; r < c->size; r++)
         if (shmemi_peers_dead(c, r))

@@ -43,7 +43,7 @@ shmem_status_t shmemi_call_begin(shmem_context_t context, const shmemi_self_t **
 /* The end of what shmemi_call_begin() allowed; passes `status` through. */
 static inline shmem_status_t shmemi_call_end(shmem_context_t context, shmem_status_t status)
 {
-    context->inside = false;
+    atomic_store_explicit(&context->inside, false, memory_order_relaxed);
     return status;
 }
 

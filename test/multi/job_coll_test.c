@@ -7,7 +7,7 @@
 
 typedef enum where { SYMMETRIC, PRIVATE, MIXED, WHERES } where_t;
 
-enum { MOST = 400000 }; /* elements */
+enum { MOST = 150000 }; /* elements */
 
 typedef struct setup {
     shmem_context_t c;
@@ -156,10 +156,16 @@ static void float_sums_are_in_rank_order(void)
     harness_pes(2, HARNESS_PROC, 30, float_sums, NULL);
 }
 
+/* Are all n bytes `value`? */
+static bool all_are(const char *p, int value, size_t n)
+{
+    return n == 0 || (p[0] == (char)value && memcmp(p, p + 1, n - 1) == 0);
+}
+
 static void broadcast_and_gather(int rank, int n, void *arg)
 {
-    static const size_t sizes[] = {0,     1,      95,     96,     97,     1024,   1025,
-                                   65536, 131072, 131073, 262144, 400001, 1000000};
+    static const size_t sizes[] = {0,    1,     95,     96,     97,     1024,
+                                   1025, 65536, 131072, 131073, 262144, 400001};
     (void)arg;
     setup_t s = setup_make("broadcasts", rank, n);
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++)
@@ -172,16 +178,15 @@ static void broadcast_and_gather(int rank, int n, void *arg)
             if (bytes && rank == root)
                 src[bytes - 1] = 99;
             CHECK_OK(shmem_coll_broadcast(s.c, src, bytes, root));
-            for (size_t i = 0; i + 1 < bytes; i++)
-                CHECK(src[i] == (char)(100 + (int)k));
+            CHECK(bytes < 2 || all_are(src, 100 + (int)k, bytes - 1));
             CHECK(!bytes || src[bytes - 1] == 99);
             bool in_place = k % 2;
             char *mine = in_place ? dst + (size_t)rank * block : src;
             memset(dst, 0, block * (size_t)n);
             memset(mine, rank + 1, block);
             CHECK_OK(shmem_coll_allgather(s.c, dst, mine, block));
-            for (size_t i = 0; i < block * (size_t)n; i++)
-                CHECK_EQ(dst[i], (int)(i / block) + 1);
+            for (int p = 0; p < n; p++)
+                CHECK(all_are(dst + (size_t)p * block, p + 1, block));
         }
     setup_end(&s);
 }

@@ -3,6 +3,8 @@
  * fault point, after which everything is gone and a new job works. */
 #include "job.h"
 
+#include <sched.h>
+
 #include "base/fault.h"
 #include "node/client.h"
 
@@ -152,6 +154,13 @@ typedef struct point {
     int victim;
 } point_t;
 
+/* Then a PE that comes later may find that the others gave up, and wait for them in vain. */
+static bool dies_while_joining(const point_t *point)
+{
+    return strstr(point->name, "control") || strstr(point->name, "init") ||
+           (strstr(point->name, "counted") && point->passage == 1);
+}
+
 static void killed_at(int rank, int n, void *arg)
 {
     const point_t *point = arg;
@@ -167,8 +176,7 @@ static void killed_at(int rank, int n, void *arg)
         status != SHMEM_ERR_STATE)
         harness_fail(__FILE__, __LINE__, "killed at %s: PE %d got %s: %s", point->name, rank,
                      shmem_status_name(status), shmem_error_detail()->text);
-    if ((status == SHMEM_ERR_TIMEOUT || status == SHMEM_ERR_STATE) &&
-        !strstr(point->name, "control") && !strstr(point->name, "init"))
+    if ((status == SHMEM_ERR_TIMEOUT || status == SHMEM_ERR_STATE) && !dies_while_joining(point))
         harness_fail(__FILE__, __LINE__, "killed at %s: PE %d got %s: %s", point->name, rank,
                      shmem_status_name(status), shmem_error_detail()->text);
 }
@@ -207,27 +215,44 @@ static void fine_job(int rank, int n, void *arg)
 static void every_point(void)
 {
     static const point_t points[] = {
-        {"job.control.opened", 1, 0},     {"job.control.identified", 1, 1},
-        {"job.control.claimed", 1, 1},    {"job.init.claimed", 1, 0},
-        {"job.init.joined", 1, 1},        {"job.step.written", 2, 0},
-        {"job.step.published", 3, 1},     {"job.step.counted", 1, 2},
-        {"job.step.counted", 5, 0},       {"job.step.released", 1, -1},
-        {"job.memory.created", 1, 0},     {"job.memory.filled", 1, 2},
-        {"job.put.copied", 1, 1},         {"job.put_signal.copied", 1, 1},
-        {"job.signal.set", 1, 0},         {"job.coll.sent", 2, 1},
-        {"job.allreduce.block", 2, 1},    {"job.allreduce.slice", 1, 1},
-        {"job.broadcast.copied", 1, 2},   {"job.step.written", 12, 1},
-        {"job.memory.destroy.met", 1, 0}, {"job.finalize.met", 1, 1},
-        {"job.control.closed", 1, 2},
+        {"job.control.opened", 1, 0},    {"job.control.identified", 1, 1},
+        {"job.control.claimed", 1, 1},   {"job.init.claimed", 1, 0},
+        {"job.init.joined", 1, 1},       {"job.step.written", 2, 0},
+        {"job.step.published", 3, 1},    {"job.step.counted", 1, 2},
+        {"job.step.counted", 5, 0},      {"job.memory.created", 1, 0},
+        {"job.memory.filled", 1, 2},     {"job.put.copied", 1, 1},
+        {"job.put_signal.copied", 1, 1}, {"job.signal.set", 1, 0},
+        {"job.coll.sent", 2, 1},         {"job.allreduce.block", 2, 1},
+        {"job.allreduce.slice", 1, 1},   {"job.broadcast.copied", 1, 2},
+        {"job.step.written", 12, 1},     {"job.memory.destroy.met", 1, 0},
+        {"job.finalize.met", 1, 1},      {"job.control.closed", 1, 2},
     };
     for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
         point_t point = points[i];
-        if (point.victim < 0)
-            continue;
         job_with_death(4, point.victim, 10, killed_at, &point);
         nothing_is_left();
     }
     harness_pes(4, HARNESS_PROC, 10, fine_job, NULL);
+    nothing_is_left();
+}
+
+/* Whoever comes last releases the others, and dies before it rings those that sleep. */
+static void last_dies(int rank, int n, void *arg)
+{
+    (void)arg;
+    shmem_context_t c = job_init("last", rank, n);
+    shmemi_fault_arm("job.step.released", SHMEMI_FAULT_KILL, 1);
+    if (rank == n - 1)
+        harness_sleep(0.1);
+    CHECK_OK(shmem_context_barrier(c)); /* it is complete: no reason to fail */
+    shmemi_fault_disarm();
+    CHECK_STATUS(shmem_context_barrier(c), SHMEM_ERR_PEER_DEAD);
+    CHECK_STATUS(shmem_context_finalize(c), SHMEM_ERR_PEER_DEAD);
+}
+
+static void a_releaser_dies(void)
+{
+    job_with_death(4, 3, 10, last_dies, NULL);
     nothing_is_left();
 }
 
@@ -248,9 +273,67 @@ static void a_dead_rank_is_not_replaced(void)
     nothing_is_left();
 }
 
+/* ---- the server dies, too ---- */
+
+static void without_server(int rank, int n, void *arg)
+{
+    bool someone_dies = *(bool *)arg;
+    shmem_context_t c = job_init("orphans", rank, n);
+    shmem_memory_t m, more;
+    double in = 1, out;
+    CHECK_OK(shmem_memory_create(c, &m, 1500000));
+    CHECK(shmem_memory_map(m));
+    CHECK_OK(shmem_context_barrier(c));
+    if (rank == 0)
+        kill(job_server.pid, SIGKILL);
+    harness_sleep(rank == 1 ? 0.5 : 0.05);
+    CHECK_OK(shmem_coll_allreduce(c, &out, &in, 1, SHMEM_TYPE_DOUBLE, SHMEM_SUM));
+    CHECK(out == n);
+    CHECK_STATUS(shmem_memory_create(c, &more, 4096), SHMEM_ERR_SERVER_LOST);
+    CHECK_OK(block(LARGE_SUM, c, m)); /* what is mapped goes on */
+    if (!someone_dies) {
+        CHECK_OK(shmem_context_finalize(c));
+        return;
+    }
+    if (rank == n - 1) {
+        *died_at = harness_now();
+        raise(SIGKILL);
+    }
+    CHECK_STATUS(shmem_context_barrier(c), SHMEM_ERR_PEER_DEAD);
+    CHECK(harness_now() - *died_at < WITHIN);
+    named(shmem_error_detail()->text, n - 1);
+    CHECK_STATUS(shmem_context_finalize(c), SHMEM_ERR_PEER_DEAD);
+}
+
+static void deaths_are_noticed_without_a_server(void)
+{
+    job_server_t kept = job_server;
+    for (int dies = 0; dies < 2; dies++) {
+        bool someone_dies = dies;
+        job_server = job_server_start();
+        job_with_death(3, dies ? 2 : -1, 10, without_server, &someone_dies);
+        job_server_stop(&job_server);
+    }
+    job_server = kept;
+}
+
+static void two_processors(void)
+{
+    cpu_set_t all, two;
+    CPU_ZERO(&two);
+    CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&two) < 2; i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &two);
+    CHECK(sched_setaffinity(0, sizeof two, &two) == 0);
+}
+
 JOB_MAIN({
+    two_processors(); /* so that 4 PEs are a crowd, whose steps are counted */
     died_at = harness_shared(sizeof *died_at);
     RUN(every_blocking_call_ends);
     RUN(every_point);
+    RUN(a_releaser_dies);
     RUN(a_dead_rank_is_not_replaced);
+    RUN(deaths_are_noticed_without_a_server);
 })

@@ -5,7 +5,7 @@
 
 typedef shmem_status_t call_t(shmem_context_t c, shmem_memory_t m);
 
-static char buffer[4096];
+static _Thread_local char buffer[4096];
 
 static shmem_status_t barrier(shmem_context_t c, shmem_memory_t m)
 {
@@ -54,7 +54,7 @@ static shmem_status_t sum_5_int(shmem_context_t c, shmem_memory_t m)
 static shmem_status_t sum_large(shmem_context_t c, shmem_memory_t m)
 {
     (void)m;
-    static float large[200000];
+    static _Thread_local float large[200000];
     return shmem_coll_allreduce(c, large, large, 200000, SHMEM_TYPE_FLOAT, SHMEM_SUM);
 }
 
