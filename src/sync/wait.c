@@ -130,14 +130,15 @@ static shmem_status_t last_try(const shmemi_wait_t *wait)
     return status ? status : timed_out(wait);
 }
 
-/* One slice in the kernel. */
-static void doze(const shmemi_self_t *self, shmemi_bell_t *bell, uint32_t sequence, int64_t now,
+/* One slice in the kernel. False: it ended unasked. */
+static bool doze(const shmemi_self_t *self, shmemi_bell_t *bell, uint32_t sequence, int64_t now,
                  shmemi_deadline_t deadline)
 {
     int64_t slice = now + SHMEMI_SLICE_NS;
     shmemi_stats_add(&self->thread->stats, SHMEMI_STAT_sleeps, 1);
-    shmemi_futex_wait(&bell->sequence, sequence, slice < deadline ? slice : deadline);
+    int result = shmemi_futex_wait(&bell->sequence, sequence, slice < deadline ? slice : deadline);
     SHMEMI_KILL_POINT("sync.wait.woken");
+    return result == 0;
 }
 
 static shmem_status_t sleep_until(const shmemi_self_t *self, shmemi_bell_t *bell,
@@ -159,9 +160,12 @@ static shmem_status_t sleep_until(const shmemi_self_t *self, shmemi_bell_t *bell
             return status;
         if (now >= deadline)
             return timed_out(wait);
-        doze(self, bell, sequence, now, deadline);
-        if (wait->ready(wait->arg))
+        bool woken = doze(self, bell, sequence, now, deadline);
+        if (wait->ready(wait->arg)) {
+            if (!woken)
+                shmemi_stats_add(&self->thread->stats, SHMEMI_STAT_late_wakes, 1);
             return SHMEM_OK;
+        }
     }
 }
 

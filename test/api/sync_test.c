@@ -235,8 +235,7 @@ static void hold_everything(void *arg)
     for (int i = 0; i < 3; i++)
         CHECK_OK(shmem_semaphore_acquire(c, semaphore));
     atomic_fetch_add(&shared->ready, 1);
-    for (;;)
-        harness_sleep(1);
+    harness_sleep(30); /* until killed; not for ever, should the test fail */
 }
 
 static void inherit(void *arg)
@@ -294,8 +293,7 @@ static void sleep_on_everything(void *arg)
         (void)!shmem_semaphore_acquire(c, semaphore);
     else
         (void)!shmem_event_wait(c, &shared->answer, SHMEM_FOREVER);
-    for (;;)
-        harness_sleep(1);
+    harness_sleep(30); /* until killed; not for ever, should the test fail */
 }
 
 /* Killed waiters hold nobody up. */

@@ -42,8 +42,7 @@ static void lock_and_wait_for_death(void *arg)
     world_actor(&actor, (int)(intptr_t)arg, 0);
     CHECK_OK(lock_for(&actor, -1));
     atomic_store(inside, 1);
-    for (;;)
-        harness_sleep(1);
+    world_wait_for_death();
 }
 
 static void inherit_without_repair(void *arg)

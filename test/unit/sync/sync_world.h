@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -75,6 +76,10 @@ static inline uint64_t world_stat(shmemi_stat_t which)
     return sum;
 }
 
+/* Late wake-ups that a busy machine may cause by itself: the waker is off its processor for a slice
+ * between its store and its call. A lost wake-up in one round of a hundred would be more. */
+enum { WORLD_LATE = 2 };
+
 /* Is some thread of the roster asleep (or about to be) in a wait of this kind? Waits for it. */
 static inline void world_await_sleeper(shmemi_wait_kind_t kind, int count)
 {
@@ -88,6 +93,14 @@ static inline void world_await_sleeper(shmemi_wait_kind_t kind, int count)
         }
     }
     harness_fail(__FILE__, __LINE__, "nobody sleeps");
+}
+
+/* In a child that the test is going to kill; it does not survive a test that failed. */
+static inline void world_wait_for_death(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    harness_sleep(30);
+    exit(3);
 }
 
 /* Where a test cannot run: */
