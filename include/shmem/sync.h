@@ -81,7 +81,7 @@ SHMEM_API shmem_status_t shmem_semaphore_available(shmem_context_t context, shme
 /* ---- event: set or not set ---- */
 
 typedef struct shmem_event {
-    SHMEM_ALIGNED(64) uint64_t opaque[16];
+    SHMEM_ALIGNED(64) uint64_t opaque[24];
 } shmem_event_t;
 
 typedef enum shmem_event_reset {
