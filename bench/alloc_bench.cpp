@@ -2,7 +2,7 @@
 /*
  * What does a block of shared memory cost?
  *
- *   pair      allocate a block and free it, one size after the other: the thread's cache at its best
+ *   pair      allocate a block and free it, one size after the other: at its best
  *   batch     allocate 64 blocks, free them in another order
  *   two       two processes at once on one pool, each with 10,000 live blocks of 64 B to 64 KiB
  *             (log-uniform): free a random one, allocate another
@@ -203,8 +203,8 @@ template <class A> static double replace_ns(A &a, const size_t *sizes, uint64_t 
 /* Two children at once; the slower one counts. */
 template <class A> static double two_processes(A &a, const size_t *sizes)
 {
-    double *result = (double *)mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
-                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    double *result =
+        (double *)mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     volatile int *ready = (volatile int *)(result + 8);
     for (int i = 0; i < 2; i++)
         if (fork() == 0) {
@@ -227,7 +227,7 @@ template <class A> static double two_processes(A &a, const size_t *sizes)
 
 template <class A> static void measure(const size_t *sizes)
 {
-    static const size_t wanted[] = {64,   128,   256,   512,    1024,   4096,
+    static const size_t wanted[] = {64,   128,   256,   512,   1024,   4096,
                                     8192, 16384, 32768, 65536, 262144, 1048576};
     A a;
     double samples[REPEATS];
