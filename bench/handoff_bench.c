@@ -5,7 +5,7 @@
  * Spinning: two processes on two processors hand a turn to and fro; one way is half of a round. The
  * floor is a bare flag for each direction, on a cache line of its own as an event is (invalidate,
  * then fetch); beside it, both flags on one line, which is what two fixed partners could do at best
- * (one transfer for each turn). Sleeping: the waiter has been asleep for a given
+ * (one transfer for each turn). Sleeping: the waiter has waited for a given
  * time; from before the wake-up call until it runs. The floor is a bare futex.
  */
 #include <linux/futex.h>
@@ -238,8 +238,8 @@ int main(int argc, char **argv)
                  bench_repeat(repeats, flag_sample, NULL));
     bench_report("handoff", "to a spinning waiter", "shmem event", "ns",
                  bench_repeat(repeats, event_sample, NULL));
-    sleeping(200e3, "to a waiter asleep for 0.2 ms");
-    sleeping(5e6, "to a waiter asleep for 5 ms");
+    sleeping(200e3, "to a waiter that waited for 0.2 ms");
+    sleeping(5e6, "to a waiter that waited for 5 ms");
     atomic_store(&shared->what, -1);
     waitpid(pid, NULL, 0);
     shmem_context_finalize(context);
