@@ -235,6 +235,29 @@ shmem_status_t shmemi_buddy_free(shmemi_arena_t *arena, uint32_t page, uint32_t 
     return status;
 }
 
+shmem_status_t shmemi_buddy_extend(shmemi_arena_t *arena, uint32_t page, uint32_t pages,
+                                   uint32_t more)
+{
+    uint64_t unit = (uint64_t)1 << shmemi_log2_ceil(more);
+    if (page & (unit - 1) || !shmemi_range_inside(page, more, arena->pages))
+        return SHMEM_ERR_NOMEM;
+    uint32_t end = page + pages, wanted = page + more;
+    while (end < wanted) {
+        uint64_t word = shmemi_arena_get(&arena->page[end].word);
+        if (shmemi_word_kind(word) != SHMEMI_PAGE_FREE)
+            return SHMEM_ERR_NOMEM;
+        uint32_t length = shmemi_buddy_length(arena, end, word);
+        if (!length)
+            return corrupt(arena, "impossible free block at page", end);
+        shmem_status_t status = list_remove(arena, end, shmemi_word_order(word));
+        if (status)
+            return status;
+        end += length;
+    }
+    shmem_status_t status = insert_range(arena, wanted, end, false);
+    return status ? status : add_used(arena, (int64_t)more - pages);
+}
+
 /* ---- looking ---- */
 
 uint32_t shmemi_buddy_length(const shmemi_arena_t *arena, uint32_t page, uint64_t word)

@@ -37,6 +37,11 @@ shmem_status_t shmemi_buddy_alloc(shmemi_arena_t *arena, uint32_t pages, unsigne
 /* Free [page, page + pages): a whole block or the end of one. CORRUPT. */
 shmem_status_t shmemi_buddy_free(shmemi_arena_t *arena, uint32_t page, uint32_t pages);
 
+/* Let the block of `pages` pages at `page` grow to `more` in place. NOMEM without a detail: the
+ * pages behind it are not free, or a block of that size could not begin there; CORRUPT. */
+shmem_status_t shmemi_buddy_extend(shmemi_arena_t *arena, uint32_t page, uint32_t pages,
+                                   uint32_t more);
+
 /* Length of the block that begins at `page`, from its record; 0: impossible values. */
 uint32_t shmemi_buddy_length(const shmemi_arena_t *arena, uint32_t page, uint64_t word);
 

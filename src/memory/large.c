@@ -58,6 +58,14 @@ static shmem_status_t diagnose(shmemi_pool_t *pool, shmemi_arena_t *arena, uint6
                        block, (unsigned long long)(offset - bytes_of(head)));
 }
 
+static shmem_status_t impossible(const shmemi_arena_t *arena, uint32_t page)
+{
+    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                       "arena %u: the block at page %u has an impossible length; shared memory was "
+                       "overwritten, make a new pool",
+                       arena->index, page);
+}
+
 /* The word of a USED block that begins at `offset`. */
 static shmem_status_t look(shmemi_pool_t *pool, shmemi_arena_t *arena, uint64_t offset,
                            uint64_t *word, uint32_t *pages)
@@ -68,12 +76,7 @@ static shmem_status_t look(shmemi_pool_t *pool, shmemi_arena_t *arena, uint64_t 
     if (shmemi_word_kind(*word) != SHMEMI_PAGE_USED || offset & (SHMEMI_PAGE - 1))
         return diagnose(pool, arena, offset);
     *pages = shmemi_buddy_length(arena, page, *word);
-    if (!*pages)
-        return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
-                           "arena %u: the block at page %u has an impossible length; shared memory "
-                           "was overwritten, make a new pool",
-                           arena->index, page);
-    return SHMEM_OK;
+    return *pages ? SHMEM_OK : impossible(arena, page);
 }
 
 /* USED by anybody -> CACHED by the calling client. */
@@ -92,7 +95,9 @@ static shmem_status_t claim(shmemi_pool_t *pool, shmemi_arena_t *arena, uint64_t
             break;
     }
     SHMEMI_KILL_POINT("memory.large.claimed");
-    return SHMEM_OK;
+    /* nobody else changes the length from here on; before, another free could have */
+    *pages = shmemi_buddy_length(arena, page, mine);
+    return *pages ? SHMEM_OK : impossible(arena, page);
 }
 
 /* ---- the thread's cache: oldest first ---- */
@@ -216,7 +221,21 @@ shmem_status_t shmemi_large_bytes(shmemi_pool_t *pool, uint32_t index, uint64_t 
     return status;
 }
 
-shmem_status_t shmemi_large_shrink(shmemi_heap_t *heap, uint32_t index, uint64_t offset,
+static shmem_status_t resize_locked(shmemi_arena_t *arena, uint32_t page, uint32_t old,
+                                    uint32_t pages)
+{
+    shmem_status_t status = SHMEM_OK;
+    if (pages < old)
+        status = shmemi_buddy_free(arena, page + pages, old - pages);
+    else if (pages > old)
+        status = shmemi_buddy_extend(arena, page, old, pages);
+    SHMEMI_KILL_POINT("memory.large.resized");
+    if (!status && !shmemi_arena_set(arena, &arena->page[page].link, pages))
+        status = impossible(arena, page);
+    return status;
+}
+
+shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t offset,
                                    uint32_t pages)
 {
     shmemi_pool_t *pool = heap->pool;
@@ -226,19 +245,20 @@ shmem_status_t shmemi_large_shrink(shmemi_heap_t *heap, uint32_t index, uint64_t
     if (status)
         return status;
     status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
-    if (status)
-        return status;
-    if (pages < old) {
-        status = shmemi_buddy_free(arena, page + pages, old - pages);
-        SHMEMI_KILL_POINT("memory.large.shrunk");
-        if (!status && !shmemi_arena_set(arena, &arena->page[page].link, pages))
-            status = SHMEM_ERR_CORRUPT;
+    if (!status) {
+        status = resize_locked(arena, page, old, pages);
+        status = shmemi_arena_unlock(arena, pool->actor, status);
     }
-    status = shmemi_arena_unlock(arena, pool->actor, status);
     /* SYNC page-word: release, pairs with acquire in look() */
     atomic_store_explicit(&arena->page[page].word, pool->owner | SHMEMI_PAGE_USED,
                           memory_order_release);
-    if (!status)
+    if (status)
+        return status;
+    if (pages < old) {
         shmemi_stats_add(heap->stats, SHMEMI_STAT_free_bytes, bytes_of(old - pages));
-    return status;
+    } else {
+        shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, bytes_of(pages - old));
+        shmemi_pool_note_high(pool);
+    }
+    return SHMEM_OK;
 }

@@ -413,13 +413,16 @@ shmem_status_t shmemi_pool_resize(shmemi_pool_t *pool, void **block, size_t byte
     uint64_t want = request_size(pool, &request, request.class);
     if (want == old || (want < old && want > old / 2 && place.in_span))
         return SHMEM_OK;
-    if (want < old && !place.in_span && request.class == SHMEMI_CLASSES)
-        return shmemi_large_shrink(heap, place.arena, place.offset, request.pages);
+    if (!place.in_span && request.class == SHMEMI_CLASSES) {
+        status = shmemi_large_resize(heap, place.arena, place.offset, request.pages);
+        if (status != SHMEM_ERR_NOMEM)
+            return status;
+    }
     status = resize_by_moving(pool, block, old, bytes);
     if (status == SHMEM_ERR_NOMEM && want < old) /* it fits where it is */
         status = place.in_span
                      ? SHMEM_OK
-                     : shmemi_large_shrink(heap, place.arena, place.offset, request.pages);
+                     : shmemi_large_resize(heap, place.arena, place.offset, request.pages);
     return status;
 }
 

@@ -195,8 +195,9 @@ shmem_status_t shmemi_large_free(shmemi_heap_t *heap, uint32_t index, uint64_t o
 /* Usable bytes, with the checks of free. */
 shmem_status_t shmemi_large_bytes(shmemi_pool_t *pool, uint32_t index, uint64_t offset,
                                   uint64_t *bytes);
-/* Shrink in place to `pages`; the caller becomes the owner. */
-shmem_status_t shmemi_large_shrink(shmemi_heap_t *heap, uint32_t index, uint64_t offset,
+/* Shrink or grow in place to `pages`; the caller becomes the owner. NOMEM without a detail: the
+ * pages behind the block are taken. */
+shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t offset,
                                    uint32_t pages);
 /* Give the thread's cached blocks back. Returns how many. */
 uint32_t shmemi_large_flush(shmemi_heap_t *heap);

@@ -139,6 +139,40 @@ static void every_cut(void)
             }
 }
 
+/* A block grows into what was trimmed from it, and no further than its alignment allows. */
+static void every_growth(void)
+{
+    for (uint32_t pages = 33; pages <= 47; pages += 7)
+        for (uint32_t n = 1; n <= pages; n++)
+            for (uint32_t more = n + 1; more <= pages; more++) {
+                bare_t b = bare_make(pages);
+                uint32_t p, q;
+                CHECK_OK(bare_alloc(&b, n, 0, &p));
+                bool fits = p % (1u << shmemi_log2_ceil(more)) == 0 && p + more <= pages;
+                shmem_status_t status = shmemi_buddy_extend(&b.arena, p, n, more);
+                CHECK_EQ(status, fits ? SHMEM_OK : SHMEM_ERR_NOMEM);
+                if (!status)
+                    CHECK(shmemi_arena_set(&b.arena, &b.arena.page[p].link, more));
+                if (status)
+                    CHECK_OK(shmemi_arena_rollback(&b.arena));
+                else
+                    shmemi_arena_commit(&b.arena);
+                bare_check(&b);
+                CHECK_EQ(shmemi_arena_used(&b.arena), fits ? more : n);
+                bare_free(&b, p, fits ? more : n);
+                CHECK_EQ(shmemi_buddy_largest(&b.arena), pages);
+                /* somebody sits behind it */
+                CHECK_OK(bare_alloc(&b, n, 0, &p));
+                shmem_status_t second = bare_alloc(&b, 1, 0, &q);
+                if (!second && q >= p + n && q < p + more) {
+                    CHECK_STATUS(shmemi_buddy_extend(&b.arena, p, n, more), SHMEM_ERR_NOMEM);
+                    CHECK_OK(shmemi_arena_rollback(&b.arena));
+                    bare_check(&b);
+                }
+                bare_end(&b);
+            }
+}
+
 enum { BLOCKS = 200 };
 
 /* Random work on arenas of odd sizes; pages belong to one block at a time. */
@@ -282,6 +316,7 @@ int main(void)
     RUN(whole_and_single_pages);
     RUN(every_pair_of_sizes);
     RUN(every_cut);
+    RUN(every_growth);
     RUN(random_work);
     RUN(work_is_bounded);
     RUN(worst_cases_fit_the_journal);

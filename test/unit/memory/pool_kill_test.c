@@ -30,7 +30,7 @@ static const char *const points[] = {
     "memory.buddy.removed",     "memory.buddy.split",     "memory.buddy.trimmed",
     "memory.heap.leaving",      "memory.journal.changed", "memory.journal.commit",
     "memory.journal.committed", "memory.journal.noted",   "memory.large.claimed",
-    "memory.large.flush",       "memory.large.reused",    "memory.large.shrunk",
+    "memory.large.flush",       "memory.large.reused",    "memory.large.resized",
     "memory.large.taken",       "memory.pool.moved",      "memory.recover.block",
     "memory.recover.claimed",   "memory.slab.adopted",    "memory.slab.freed",
     "memory.slab.orphaned",     "memory.slab.refilled",   "memory.slab.retire",

@@ -230,6 +230,26 @@ static void resizing(void)
     end();
 }
 
+/* A large block grows into the pages that were trimmed from it. */
+static void growing_in_place(void)
+{
+    begin(64 << 20);
+    unsigned char *p = world_alloc(pool, 33000), *before = p; /* 9 pages of 16 */
+    fill(p, 33000, 1);
+    for (size_t n = 40000; n <= 65536; n += 5000)
+        CHECK_OK(shmemi_pool_resize(pool, (void **)&p, n));
+    CHECK(p == before && filled(p, 33000, 1));
+    CHECK_EQ(world_used(pool), 16 * 4096);
+    CHECK_EQ(world_stat(SHMEMI_STAT_allocs), 1);
+    CHECK_OK(shmemi_pool_resize(pool, (void **)&p, 40 << 20));
+    CHECK(filled(p, 33000, 1));
+    CHECK_OK(shmemi_pool_free(pool, p));
+    CHECK_OK(shmemi_pool_trim(pool));
+    CHECK_EQ(world_used(pool), 0);
+    CHECK_EQ(world_stat(SHMEMI_STAT_alloc_bytes), world_stat(SHMEMI_STAT_free_bytes));
+    end();
+}
+
 /* Small blocks until nothing is left: every page is used in the end; all comes back. */
 static void exhaustion(size_t bytes, uint64_t pool_bytes)
 {
@@ -411,6 +431,7 @@ int main(void)
     RUN(bad_frees_of_large_blocks);
     RUN(foreign_pointers);
     RUN(resizing);
+    RUN(growing_in_place);
     RUN(exhausted_by_small_blocks);
     RUN(caches_give_way);
     RUN(counters);
