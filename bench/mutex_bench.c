@@ -8,13 +8,18 @@
  * per second and fairness (fewest / most acquisitions of a process).
  */
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <shmem/shmem.h>
 #include <shmem/sync.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -185,6 +190,37 @@ static void robust_init(void)
     pthread_mutex_init(&shared->robust, &attributes);
 }
 
+/* As in a container whose filter does not know membarrier: every unlock has to fence. */
+static void alone_without_membarrier(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+    const char *what = "lock and unlock, alone, no membarrier";
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid) {
+        waitpid(pid, NULL, 0);
+        return;
+    }
+    bench_pin(0);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        bench_missing("mutex", what, "shmem", "seccomp filters are refused");
+    else if (shmem_context_init(&context))
+        bench_missing("mutex", what, "shmem", shmem_error_detail()->text);
+    else {
+        bench_report("mutex", what, "shmem", "ns", bench_repeat(ALONE_REPEATS, alone, NULL));
+        shmem_context_finalize(context);
+    }
+    fflush(stdout);
+    _exit(0);
+}
+
 /* mutex_bench [repeats [seconds]] */
 int main(int argc, char **argv)
 {
@@ -209,5 +245,6 @@ int main(int argc, char **argv)
     bench_report("mutex", "lock and unlock, alone", "shmem", "ns",
                  bench_repeat(ALONE_REPEATS, alone, NULL));
     shmem_context_finalize(context);
+    alone_without_membarrier();
     return 0;
 }
