@@ -142,7 +142,8 @@ static void inherits_nothing(void)
     check_link(pid, "fd/2", "/dev/null");
     check_link(pid, "cwd", "/");
     CHECK_EQ(status_mask(pid, "SigBlk:"), 0);
-    CHECK_EQ(status_mask(pid, "SigIgn:"), 1ull << (SIGPIPE - 1));
+    /* the C library keeps 32 and 33 to itself: as our parent left them, so they stay */
+    CHECK_EQ(status_mask(pid, "SigIgn:") & ~(3ull << 31), 1ull << (SIGPIPE - 1));
     CHECK_EQ(getsid(pid), getsid(pid) == pid ? pid : -1);
     CHECK(getsid(pid) != getsid(0));
     CHECK(sched_getaffinity(pid, sizeof servers, &servers) == 0);
