@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long does an allreduce of floats take: 8 bytes to 16 MiB, in symmetric and in private memory? */
+/* How long does an allreduce of floats take: 8 bytes to 16 MiB, in symmetric and in private memory?
+ * "new data": every PE writes its whole source before each one, which is part of the time. */
 #include "jobs.h"
 
 enum { REPEATS = 15 };
@@ -7,16 +8,19 @@ enum { REPEATS = 15 };
 static const size_t sizes[] = {8, 1024, 16384, 65536, 262144, 1048576, 16777216};
 
 static void measure(shmem_context_t context, int rank, int n, const char *kind, float *dst,
-                    const float *src, size_t bytes)
+                    float *src, size_t bytes, int fill)
 {
     double samples[REPEATS];
     char what[64];
     int count = bytes >= 16777216 ? 3 : bytes >= 65536 ? 40 : 500;
     for (int r = -2; r < REPEATS; r++) {
         double begin = bench_now_ns();
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < count; i++) {
+            for (size_t k = 0; fill && k < bytes / sizeof(float); k++)
+                src[k] = (float)(i + rank);
             BENCH_OK(shmem_coll_allreduce(context, dst, src, bytes / sizeof(float),
                                           SHMEM_TYPE_FLOAT, SHMEM_SUM));
+        }
         if (r >= 0)
             samples[r] = (bench_now_ns() - begin) / count / 1000;
     }
@@ -37,12 +41,12 @@ static void allreduces(shmem_context_t context, int rank, int n)
     memset(other, 0, 2 * most);
     memset(mine, 0, 2 * most);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        measure(context, rank, n, "symmetric", (float *)(void *)(mine + most),
-                (float *)(void *)mine, sizes[i]);
-        measure(context, rank, n, "in place", (float *)(void *)mine, (float *)(void *)mine,
-                sizes[i]);
-        measure(context, rank, n, "private", (float *)(void *)(other + most),
-                (float *)(void *)other, sizes[i]);
+        float *src = (float *)(void *)mine, *dst = (float *)(void *)(mine + most);
+        float *far = (float *)(void *)other;
+        measure(context, rank, n, "symmetric", dst, src, sizes[i], 0);
+        measure(context, rank, n, "symmetric, new data", dst, src, sizes[i], 1);
+        measure(context, rank, n, "in place", src, src, sizes[i], 0);
+        measure(context, rank, n, "private", far + most / sizeof(float), far, sizes[i], 0);
     }
     free(other);
 }

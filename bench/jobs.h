@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Benchmarks of jobs: PEs as processes with a node server of their own, and the same program written
- * for OpenSHMEM, compiled and started when that is installed. */
+/* Benchmarks of jobs: PEs as processes with a node server of their own, and the same program
+ * written for OpenSHMEM, compiled and started when that is installed. */
 #ifndef SHMEM_BENCH_JOBS_H
 #define SHMEM_BENCH_JOBS_H
 

@@ -34,8 +34,8 @@ int main(int argc, char **argv)
         return 1;
     self[n] = 0;
     char *slash = strrchr(self, '/');
-    snprintf(command, sizeof command, "%.*s/shmem-run -n %d %s --pe", (int)(slash - self), self, PES,
-             self);
+    snprintf(command, sizeof command, "%.*s/shmem-run -n %d %s --pe", (int)(slash - self), self,
+             PES, self);
     bench_report("start", "4 PEs", "shmem", "ms", bench_repeat(REPEATS, once, NULL));
     bench_oshmem("start", "start", PES);
     return 0;

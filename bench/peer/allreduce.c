@@ -10,7 +10,7 @@ static const size_t sizes[] = {8, 1024, 16384, 65536, 262144, 1048576};
 
 static long sync_words[SHMEM_REDUCE_SYNC_SIZE];
 
-static void measure(float *dst, float *src, float *work, size_t bytes)
+static void measure(float *dst, float *src, float *work, size_t bytes, int fill)
 {
     double samples[REPEATS];
     char what[64];
@@ -18,6 +18,8 @@ static void measure(float *dst, float *src, float *work, size_t bytes)
     for (int r = -2; r < REPEATS; r++) {
         double begin = bench_now_ns();
         for (int i = 0; i < count; i++) {
+            for (size_t k = 0; fill && k < bytes / sizeof(float); k++)
+                src[k] = (float)(i + shmem_my_pe());
             shmem_float_sum_to_all(dst, src, (int)(bytes / sizeof(float)), 0, 0, n, work,
                                    sync_words);
             shmem_barrier_all(); /* the same work array may not be used before */
@@ -25,7 +27,8 @@ static void measure(float *dst, float *src, float *work, size_t bytes)
         if (r >= 0)
             samples[r] = (bench_now_ns() - begin) / count / 1000;
     }
-    snprintf(what, sizeof what, "%d PEs %zu bytes, symmetric", n, bytes);
+    snprintf(what, sizeof what, "%d PEs %zu bytes, symmetric%s", n, bytes,
+             fill ? ", new data" : "");
     if (shmem_my_pe() == 0)
         bench_report("allreduce", what, "oshmem", "us", bench_summary(samples, REPEATS));
 }
@@ -42,7 +45,8 @@ int main(void)
         src[i] = dst[i] = 0;
     shmem_barrier_all();
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        measure(dst, src, work, sizes[i]);
+        for (int fill = 0; fill < 2; fill++)
+            measure(dst, src, work, sizes[i], fill);
     shmem_barrier_all();
     _Exit(0); /* its finalize may crash */
 }

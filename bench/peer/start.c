@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* start_bench for OpenSHMEM: PE 0 starts the clock of the whole by asking when its launcher began. */
+/* start_bench for OpenSHMEM: PE 0 asks when its launcher began. */
 #include <shmem.h>
 #include <string.h>
 #include <unistd.h>

@@ -84,7 +84,7 @@ shmem_status_t shmem_coll_allgather(shmem_context_t context, void *dst, const vo
     else if (context->alone)
         take(dst, src, bytes, 0);
     else
-        status = bytes <= SHMEMI_HALF ? by_steps(context, &call, dst, src, bytes)
-                                      : large(context, &call, dst, src, bytes);
+        status = bytes <= SHMEMI_COLL_SMALL ? by_steps(context, &call, dst, src, bytes)
+                                            : large(context, &call, dst, src, bytes);
     return shmemi_coll_end(context, self, bytes, status);
 }

@@ -20,9 +20,9 @@
 #define LAYER "job"
 
 enum {
-    ALL_BYTES = 131072, /* of the arrays of all PEs together: so much, each PE reduces itself */
-    FEW = 3,            /* up to so many PEs do the same with any amount of staged data */
-    BLOCK = 16384       /* bytes reduced, then given to the others while in the first cache */
+    ALL_BYTES = 16384, /* of the arrays of all PEs together: so much, each PE reduces itself */
+    FEW = 3,           /* up to so many PEs do the same with any amount of staged data */
+    BLOCK = 16384      /* bytes reduced, then given to the others while in the first cache */
 };
 
 typedef struct job {

@@ -58,7 +58,7 @@ shmem_status_t shmem_coll_broadcast(shmem_context_t context, void *buffer, size_
                         "broadcast of %zu bytes at %p from PE %d: the job has PEs 0 to %d", bytes,
                         buffer, root, context->size - 1));
     else if (!context->alone)
-        status = bytes <= SHMEMI_HALF ? by_steps(context, &call, buffer, bytes)
-                                      : large(context, &call, buffer, bytes);
+        status = bytes <= SHMEMI_COLL_SMALL ? by_steps(context, &call, buffer, bytes)
+                                            : large(context, &call, buffer, bytes);
     return shmemi_coll_end(context, self, bytes, status);
 }

@@ -16,6 +16,9 @@
 #include "job/step.h"
 #include "shmem/comm.h"
 
+/* Up to so many bytes a second copy costs less than the steps that avoid it. */
+enum { SHMEMI_COLL_SMALL = 16384 };
+
 /* Put `bytes` (at most SHMEMI_HALF) at src where they travel with the next step. */
 void shmemi_coll_send(shmem_context_t context, const void *src, size_t bytes);
 

@@ -18,6 +18,7 @@
 #include "base/fault.h"
 #include "base/status.h"
 #include "job/mapped.h"
+#include "job/peers.h"
 #include "job/step.h"
 #include "os/reserve.h"
 #include "os/segment.h"
@@ -48,13 +49,28 @@ shmem_status_t shmemi_memory_check(shmem_memory_t memory)
 
 /* ---- steps of creation ---- */
 
-/* Tell `mine` (with the thread's detail), learn the others'. *all is the first failure. */
+/* What failed may have failed because a PE died and its segment with it: then that is the error. */
+static shmem_status_t blame_the_dead(shmem_context_t c, shmem_status_t status)
+{
+    char text[SHMEMI_BROKEN_TEXT * 2];
+    uint32_t deaths = c->deaths - 1; /* look at everybody */
+    snprintf(text, sizeof text, "%s", shmem_error_detail()->text);
+    shmem_status_t peers = shmemi_peers_check(c, &deaths);
+    if (!peers)
+        return shmemi_quiet(status, LAYER, "%s", text);
+    shmemi_context_break(c, peers);
+    return peers;
+}
+
+/* Tell `mine` (with the thread's detail), learn the others'. Returns the first failure. */
 static shmem_status_t share(shmem_context_t c, shmemi_call_t *call, shmem_status_t mine)
 {
     report_t *report = (report_t *)(void *)shmemi_step_payload(c);
     report->status = mine;
     snprintf(report->text, sizeof report->text, "%s", mine ? shmem_error_detail()->text : "");
     shmem_status_t status = shmemi_step_next(c, call);
+    if (status)
+        return status;
     for (int r = 0; r < c->size && !status; r++) {
         const report_t *other = (const report_t *)(const void *)shmemi_step_payload_of(c, r);
         int32_t found = other->status;
@@ -65,7 +81,7 @@ static shmem_status_t share(shmem_context_t c, shmemi_call_t *call, shmem_status
                 shmemi_fail(found < 0 && found > -64 ? (shmem_status_t)found : SHMEM_ERR_CORRUPT,
                             LAYER, "on PE %d: %.*s", r, (int)sizeof other->text - 1, other->text);
     }
-    return status;
+    return status ? blame_the_dead(c, status) : SHMEM_OK;
 }
 
 static void segment_name(const struct shmem_memory *m, char *name, size_t bytes)

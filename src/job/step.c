@@ -13,7 +13,7 @@
 #define LAYER "job"
 
 enum {
-    POLLS = 400,        /* looks without a pause: a little more than the fastest step takes */
+    POLLS = 50,         /* looks before the general way of waiting, about 2 us */
     CROWDED_POLLS = 4,  /* looks between two offers of the processor */
     CROWDED_YIELDS = 16 /* offers before the general way of waiting, which then sleeps */
 };
@@ -103,9 +103,11 @@ static void ring(shmem_context_t c, const shmemi_self_t *self)
 static bool poll(step_t *step, bool (*ready)(void *))
 {
     if (!step->context->actor->crowded) {
-        for (int i = 0; i < POLLS; i++)
+        for (int i = 0; i < POLLS; i++) {
             if (ready(step))
                 return true;
+            shmemi_cpu_relax(); /* looking without a pause delays the writer of the line */
+        }
         return false;
     }
     for (int y = 0; y < CROWDED_YIELDS; y++) {

@@ -17,10 +17,10 @@ void shmemi_direct_copy_large(void *dst, const void *src, size_t n);
 
 static inline void shmemi_direct_copy(void *dst, const void *src, size_t n)
 {
-    if (__builtin_expect(n < SHMEMI_DIRECT_LARGE, 1))
-        memcpy(dst, src, n);
-    else
+    if (__builtin_expect(n >= SHMEMI_DIRECT_LARGE, 0))
         shmemi_direct_copy_large(dst, src, n);
+    else if (n) /* NULL is allowed then */
+        memcpy(dst, src, n);
 }
 
 static inline uint64_t shmemi_direct_fetch_add(char *address, uint64_t value)
