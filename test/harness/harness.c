@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -80,9 +81,13 @@ void *harness_shared(size_t bytes)
 pid_t harness_fork(void (*function)(void *), void *arg)
 {
     fflush(NULL);
+    pid_t parent = getpid();
+    bool by_main = gettid() == parent; /* a thread's end would count as the parent's death */
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
+        if (by_main && (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent))
+            _exit(1); /* the test ended: nothing of it stays behind */
         function(arg);
         exit(0);
     }
