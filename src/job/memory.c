@@ -124,18 +124,29 @@ static shmem_status_t open_segment(struct shmem_memory *m)
     return status;
 }
 
-/* The own part: on the node that this PE runs on, with all its pages. */
+/* Keep the own part on the node that this PE runs on. A small one comes from there anyway when this
+ * PE fills it, and is not worth the time that detecting the machine takes. */
+static shmem_status_t bind_own_part(struct shmem_memory *m)
+{
+    shmem_topology_t topology;
+    if (m->stride < SHMEMI_SPACE_UNIT)
+        return SHMEM_OK;
+    shmem_status_t status = shmemi_context_topology(m->context, &topology);
+    if (status)
+        return status;
+    return shmemi_topo_bind(topology, shmemi_memory_part(m, m->context->rank), m->stride,
+                            shmemi_topo_current_node(topology), 0);
+}
+
+/* All pages of the own part. */
 static shmem_status_t fill_own_part(struct shmem_memory *m)
 {
     shmem_context_t c = m->context;
     int huge = m->stride < SHMEMI_SPACE_UNIT ? SHMEMI_HUGE_OFF : (int)c->settings.huge_pages;
     char *part = shmemi_memory_part(m, c->rank);
-    shmem_topology_t topology;
     if (SHMEMI_FAULT("job.memory.reserve"))
         return shmemi_fail(SHMEM_ERR_INJECTED, LAYER, "reserving symmetric memory: injected");
-    shmem_status_t status = shmemi_context_topology(c, &topology);
-    if (!status)
-        status = shmemi_topo_bind(topology, part, m->stride, shmemi_topo_current_node(topology), 0);
+    shmem_status_t status = bind_own_part(m);
     if (!status)
         status = shmemi_segment_reserve_huge(m->segment.fd, (uint64_t)c->rank * m->stride,
                                              m->stride, huge);

@@ -41,9 +41,12 @@ static shmem_status_t map_locked(shmem_memory_t m)
     }
     uint64_t bytes = m->stride * (uint64_t)c->size;
     int huge = m->stride < SHMEMI_SPACE_UNIT ? SHMEMI_HUGE_OFF : (int)c->settings.huge_pages;
-    if (bytes <= PEERS_POPULATE_MAX)
-        return shmemi_segment_populate(m->base, bytes, huge, (int)c->settings.fill_threads, NULL);
-    return SHMEM_OK;
+    char *from = m->base;
+    if (bytes > PEERS_POPULATE_MAX) {
+        from = shmemi_memory_part(m, c->rank);
+        bytes = m->stride;
+    }
+    return shmemi_segment_populate(from, bytes, huge, (int)c->settings.fill_threads, NULL);
 }
 
 void *shmem_memory_map(shmem_memory_t memory)
