@@ -7,12 +7,15 @@
 
 #define LAYER "memory"
 
-/* Chunks are small where the pool is: a span must not take a large part of it. */
+/*
+ * Chunks, and with them spans, are small where the pool is: every thread may hold a span of each
+ * class. All of these together take about 0.25, 1.3, or 4.5 MiB.
+ */
 static unsigned chunk_shift_for(uint64_t arena_pages)
 {
-    if (arena_pages <= 256)
+    if (arena_pages < (8u << 20) >> SHMEMI_PAGE_SHIFT)
         return 0;
-    return arena_pages < 16384 ? 2 : 4;
+    return arena_pages < (512u << 20) >> SHMEMI_PAGE_SHIFT ? 2 : 4;
 }
 
 static shmem_status_t too_large(uint64_t bytes, uint32_t nodes)
@@ -34,18 +37,22 @@ static void place_bookkeeping(shmemi_layout_t *l)
         (l->spans + sizeof(shmemi_span_t) * (uint64_t)l->chunks + 4095) & ~(uint64_t)4095;
 }
 
-shmem_status_t shmemi_layout_compute(uint64_t bytes, uint32_t nodes, shmemi_layout_t *layout)
+shmem_status_t shmemi_layout_compute(uint64_t bytes, uint32_t nodes, uint32_t chunk_shift,
+                                     shmemi_layout_t *layout)
 {
-    if (!bytes || !nodes || nodes > SHMEMI_POOL_NODES)
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "pool of %llu bytes on %u nodes: want at least 1 byte and 1 to %d nodes",
-                           (unsigned long long)bytes, nodes, SHMEMI_POOL_NODES);
+    bool known = chunk_shift <= 4 || chunk_shift == SHMEMI_CHUNK_BY_SIZE;
+    if (!bytes || !nodes || nodes > SHMEMI_POOL_NODES || !known)
+        return shmemi_fail(
+            SHMEM_ERR_INVALID, LAYER,
+            "pool of %llu bytes on %u nodes, chunks of 2^%u pages: want at least 1 byte, "
+            "1 to %d nodes, at most 2^4 pages",
+            (unsigned long long)bytes, nodes, chunk_shift, SHMEMI_POOL_NODES);
     uint64_t total = (bytes >> SHMEMI_PAGE_SHIFT) + ((bytes & (SHMEMI_PAGE - 1)) != 0);
     uint64_t arena_pages = total / nodes + (total % nodes != 0);
     if (arena_pages > UINT32_MAX - 1)
         return too_large(bytes, nodes);
     shmemi_layout_t l = {.nodes = nodes, .arena_pages = (uint32_t)arena_pages};
-    l.chunk_shift = chunk_shift_for(arena_pages);
+    l.chunk_shift = chunk_shift <= 4 ? chunk_shift : chunk_shift_for(arena_pages);
     l.chunks = (uint32_t)((arena_pages + (1u << l.chunk_shift) - 1) >> l.chunk_shift);
     l.fallbacks = sizeof(shmemi_pool_header_t);
     l.arenas = (l.fallbacks + 8ull * nodes * nodes + 4095) & ~4095ull;

@@ -7,8 +7,8 @@
  *
  *   Invariants  data offset and data stride are multiples of the data alignment, which is the
  *               arena's size rounded up to a power of two, at most 2 MiB.
- *               Every position follows from (capacity, nodes): an attaching process computes it
- *               and never reads a position from shared memory.
+ *               Every position follows from (capacity, nodes, chunk size): an attaching process
+ *               computes it and never reads a position from shared memory.
  *               Each page has a record; the records of the first pages of blocks ("heads") tile
  *               the arena: head + length = next head, up to the last page. Records of other pages
  *               have kind INTERIOR.
@@ -142,12 +142,14 @@ typedef struct shmemi_pool_header {
     uint32_t nodes;
     uint32_t policy;
     uint32_t node;
+    uint32_t chunk_shift;   /* pages of a chunk, as power of two */
     _Atomic uint32_t ready; /* 1: formatted; stored last */
+    uint32_t reserved0;
     _Atomic uint64_t high_pages;
     _Atomic uint64_t fallbacks;
-    uint64_t reserved[504];
+    uint64_t reserved[503];
 } shmemi_pool_header_t;
-SHMEMI_PIN(shmemi_pool_header_t, ready, 44);
+SHMEMI_PIN(shmemi_pool_header_t, ready, 48);
 SHMEMI_PIN_SIZE(shmemi_pool_header_t, 4096);
 
 /* Positions, all computed. */
@@ -164,8 +166,11 @@ typedef struct shmemi_layout {
     uint64_t data, data_stride;
 } shmemi_layout_t;
 
+enum { SHMEMI_CHUNK_BY_SIZE = 255 }; /* let shmemi_layout_compute() choose the size of chunks */
+
 /* Positions for a pool of `bytes` on `nodes` nodes. INVALID, OVERFLOW. */
-shmem_status_t shmemi_layout_compute(uint64_t bytes, uint32_t nodes, shmemi_layout_t *layout);
+shmem_status_t shmemi_layout_compute(uint64_t bytes, uint32_t nodes, uint32_t chunk_shift,
+                                     shmemi_layout_t *layout);
 
 /* Hash over the sizes and versions of the pool's shared structures. */
 uint32_t shmemi_layout_hash(void);

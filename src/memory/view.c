@@ -20,7 +20,8 @@ static _Atomic uint64_t next_pool_id = 1;
 shmem_status_t shmemi_pool_segment_bytes(uint64_t bytes, int nodes, uint64_t *segment_bytes)
 {
     shmemi_layout_t layout;
-    shmem_status_t status = shmemi_layout_compute(bytes, (uint32_t)nodes, &layout);
+    shmem_status_t status =
+        shmemi_layout_compute(bytes, (uint32_t)nodes, SHMEMI_CHUNK_BY_SIZE, &layout);
     if (!status)
         *segment_bytes = layout.segment_bytes;
     return status;
@@ -30,7 +31,8 @@ shmem_status_t shmemi_pool_arena_range(uint64_t bytes, int nodes, int index, uin
                                        uint64_t *length)
 {
     shmemi_layout_t layout;
-    shmem_status_t status = shmemi_layout_compute(bytes, (uint32_t)nodes, &layout);
+    shmem_status_t status =
+        shmemi_layout_compute(bytes, (uint32_t)nodes, SHMEMI_CHUNK_BY_SIZE, &layout);
     if (status)
         return status;
     if (index < 0 || index >= nodes)
@@ -82,7 +84,7 @@ shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
     uint32_t nodes = topology ? (uint32_t)shmem_topology_nodes(topology) : 1;
     shmem_status_t status = check_params(params, nodes);
     if (!status)
-        status = shmemi_layout_compute(params->bytes, nodes, &layout);
+        status = shmemi_layout_compute(params->bytes, nodes, SHMEMI_CHUNK_BY_SIZE, &layout);
     if (status)
         return status;
     if (layout.segment_bytes > segment_bytes)
@@ -97,6 +99,7 @@ shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
     header->nodes = nodes;
     header->policy = (uint32_t)params->policy;
     header->node = (uint32_t)params->node;
+    header->chunk_shift = layout.chunk_shift;
     SHMEMI_KILL_POINT("memory.pool.header");
     status = format_arenas(memory, &layout);
     if (status)
@@ -129,12 +132,12 @@ static shmem_status_t header_check(const void *memory, uint64_t segment_bytes,
                            "pool of version %u, layout %#x; this library has %d, %#x: use the same "
                            "build",
                            copy->version, copy->layout, SHMEMI_POOL_VERSION, shmemi_layout_hash());
-    bool sane = copy->bytes && copy->nodes && copy->nodes <= SHMEMI_POOL_NODES &&
-                copy->policy <= SHMEM_POOL_INTERLEAVE && copy->segment_bytes == segment_bytes &&
-                copy->bytes <= segment_bytes;
+    bool sane = copy->chunk_shift <= 4 && copy->bytes && copy->nodes &&
+                copy->nodes <= SHMEMI_POOL_NODES && copy->policy <= SHMEM_POOL_INTERLEAVE &&
+                copy->segment_bytes == segment_bytes && copy->bytes <= segment_bytes;
     bool named = copy->policy == SHMEM_POOL_BIND || copy->policy == SHMEM_POOL_PREFERRED;
     if (!sane || (named && copy->node >= copy->nodes) ||
-        shmemi_layout_compute(copy->bytes, copy->nodes, layout) ||
+        shmemi_layout_compute(copy->bytes, copy->nodes, copy->chunk_shift, layout) ||
         layout->segment_bytes > segment_bytes)
         return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
                            "pool header: %llu bytes, %u nodes, policy %u, node %u do not fit a "

@@ -15,7 +15,7 @@ static bare_t bare_make(uint64_t pages)
 {
     bare_t b;
     shmemi_layout_t layout;
-    CHECK_OK(shmemi_layout_compute(pages * 4096, 1, &layout));
+    CHECK_OK(shmemi_layout_compute(pages * 4096, 1, SHMEMI_CHUNK_BY_SIZE, &layout));
     b.bytes = layout.data;
     b.memory = mmap(NULL, b.bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

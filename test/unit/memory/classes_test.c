@@ -74,7 +74,7 @@ static void layouts(void)
         for (size_t k = 0; k < SHMEMI_COUNT(nodes); k++) {
             if (sizes[i] >> 44 && nodes[k] == 1)
                 continue;
-            CHECK_OK(shmemi_layout_compute(sizes[i], nodes[k], &l));
+            CHECK_OK(shmemi_layout_compute(sizes[i], nodes[k], SHMEMI_CHUNK_BY_SIZE, &l));
             uint64_t arena_bytes = (uint64_t)l.arena_pages * 4096;
             uint64_t align = arena_bytes < SHMEMI_DATA_ALIGN ? 4096 : SHMEMI_DATA_ALIGN;
             CHECK(arena_bytes * nodes[k] >= sizes[i]);
@@ -95,16 +95,20 @@ static void layout_edges(void)
 {
     shmemi_layout_t l;
     const uint64_t most = ((1ull << 32) - 2) * 4096;
-    CHECK_OK(shmemi_layout_compute(most, 1, &l));
+    CHECK_OK(shmemi_layout_compute(most, 1, SHMEMI_CHUNK_BY_SIZE, &l));
     CHECK_EQ(l.arena_pages, 4294967294ll);
-    CHECK_STATUS(shmemi_layout_compute(most + 1, 1, &l), SHMEM_ERR_OVERFLOW);
-    CHECK_STATUS(shmemi_layout_compute(UINT64_MAX, 1, &l), SHMEM_ERR_OVERFLOW);
-    CHECK_STATUS(shmemi_layout_compute(UINT64_MAX, 64, &l), SHMEM_ERR_OVERFLOW);
-    CHECK_STATUS(shmemi_layout_compute(1ull << 63, 64, &l), SHMEM_ERR_OVERFLOW);
-    CHECK_STATUS(shmemi_layout_compute(0, 1, &l), SHMEM_ERR_INVALID);
-    CHECK_STATUS(shmemi_layout_compute(4096, 0, &l), SHMEM_ERR_INVALID);
-    CHECK_STATUS(shmemi_layout_compute(4096, 65, &l), SHMEM_ERR_INVALID);
-    CHECK_STATUS(shmemi_layout_compute(4096, (uint32_t)-1, &l), SHMEM_ERR_INVALID);
+    CHECK_STATUS(shmemi_layout_compute(most + 1, 1, SHMEMI_CHUNK_BY_SIZE, &l), SHMEM_ERR_OVERFLOW);
+    CHECK_STATUS(shmemi_layout_compute(UINT64_MAX, 1, SHMEMI_CHUNK_BY_SIZE, &l),
+                 SHMEM_ERR_OVERFLOW);
+    CHECK_STATUS(shmemi_layout_compute(UINT64_MAX, 64, SHMEMI_CHUNK_BY_SIZE, &l),
+                 SHMEM_ERR_OVERFLOW);
+    CHECK_STATUS(shmemi_layout_compute(1ull << 63, 64, SHMEMI_CHUNK_BY_SIZE, &l),
+                 SHMEM_ERR_OVERFLOW);
+    CHECK_STATUS(shmemi_layout_compute(0, 1, SHMEMI_CHUNK_BY_SIZE, &l), SHMEM_ERR_INVALID);
+    CHECK_STATUS(shmemi_layout_compute(4096, 0, SHMEMI_CHUNK_BY_SIZE, &l), SHMEM_ERR_INVALID);
+    CHECK_STATUS(shmemi_layout_compute(4096, 65, SHMEMI_CHUNK_BY_SIZE, &l), SHMEM_ERR_INVALID);
+    CHECK_STATUS(shmemi_layout_compute(4096, (uint32_t)-1, SHMEMI_CHUNK_BY_SIZE, &l),
+                 SHMEM_ERR_INVALID);
 }
 
 int main(void)

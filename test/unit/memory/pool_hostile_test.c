@@ -63,7 +63,7 @@ static uint64_t strange_place(const shmemi_pool_t *p, uint64_t *seed)
     uint64_t r = world_random(seed), base = l->arenas;
     switch (r % 6) {
     case 0:
-        return (r >> 8) % 7 * 8; /* header */
+        return (r >> 8) % 8 * 8; /* header */
     case 1:
         return base + 64 + (r >> 8) % 72 * 8; /* journal counters, state */
     case 2:

@@ -78,7 +78,7 @@ static void one_worker_small_pool(void)
 
 static void one_worker_large_pool(void)
 {
-    begin(96 << 20, 200000);
+    begin(600 << 20, 200000);
     one_client = true;
     worker(0, 1, NULL);
     end();

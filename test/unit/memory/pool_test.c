@@ -25,7 +25,7 @@ static void end(void)
 
 static void every_size(void)
 {
-    begin(64 << 20);
+    begin(512 << 20);
     for (size_t n = 1; n <= 70000; n += n < 5000 ? 1 : 97) {
         unsigned char *a = world_alloc(pool, n), *b = world_alloc(pool, n);
         size_t got = 0;
@@ -46,7 +46,7 @@ static void every_size(void)
 
 static void every_alignment(void)
 {
-    begin(64 << 20);
+    begin(512 << 20);
     for (size_t a = 1; a <= 2 << 20; a *= 2)
         for (size_t n = 1; n <= 3 << 20; n = n * 3 + 1) {
             void *block = NULL;
@@ -110,7 +110,7 @@ static void the_whole_pool(void)
 
 static void bad_frees_of_small_blocks(void)
 {
-    begin(64 << 20);
+    begin(512 << 20);
     for (size_t n = 1; n <= 32768; n = n * 2 + 13) {
         unsigned char *a = world_alloc(pool, n), *b = world_alloc(pool, n);
         size_t got;
@@ -135,7 +135,7 @@ static void bad_frees_of_small_blocks(void)
 
 static void bad_frees_of_large_blocks(void)
 {
-    begin(64 << 20);
+    begin(512 << 20);
     for (size_t n = 33000; n <= 8 << 20; n = n * 2 + 13) {
         unsigned char *a = world_alloc(pool, n), *b = world_alloc(pool, n);
         size_t got;
@@ -202,7 +202,7 @@ static void resizing(void)
     static const size_t sizes[] = {1,     128,    129,     1000,    4096,  5000, 32768,
                                    32769, 100000, 1 << 20, 3 << 20, 40000, 4097, 1,
                                    70000, 69632,  65537,   65536,   100};
-    begin(64 << 20);
+    begin(512 << 20);
     unsigned char *p = world_alloc(pool, 77), *before;
     fill(p, 77, 0);
     size_t old = 77;
@@ -219,7 +219,7 @@ static void resizing(void)
     before = p;
     CHECK_STATUS(shmemi_pool_resize(pool, (void **)&p, 0), SHMEM_ERR_INVALID);
     CHECK_STATUS(shmemi_pool_resize(pool, (void **)&p, SIZE_MAX), SHMEM_ERR_OVERFLOW);
-    CHECK_STATUS(shmemi_pool_resize(pool, (void **)&p, 64 << 20), SHMEM_ERR_NOMEM);
+    CHECK_STATUS(shmemi_pool_resize(pool, (void **)&p, 512 << 20), SHMEM_ERR_NOMEM);
     CHECK(p == before && filled(p, 100, (unsigned)SHMEMI_COUNT(sizes)));
     void *none = NULL;
     CHECK_STATUS(shmemi_pool_resize(pool, &none, 8), SHMEM_ERR_INVALID);
@@ -233,7 +233,7 @@ static void resizing(void)
 /* A large block grows into the pages that were trimmed from it. */
 static void growing_in_place(void)
 {
-    begin(64 << 20);
+    begin(512 << 20);
     unsigned char *p = world_alloc(pool, 33000), *before = p; /* 9 pages of 16 */
     fill(p, 33000, 1);
     for (size_t n = 40000; n <= 65536; n += 5000)
@@ -302,7 +302,7 @@ static void caches_give_way(void)
 
 static void counters(void)
 {
-    begin(64 << 20);
+    begin(512 << 20);
     void *small = world_alloc(pool, 100), *large = world_alloc(pool, 100000);
     CHECK_EQ(world_stat(SHMEMI_STAT_allocs), 2);
     CHECK_EQ(world_stat(SHMEMI_STAT_alloc_bytes), 128 + 102400);
@@ -315,7 +315,7 @@ static void counters(void)
     CHECK_EQ(world_stat(SHMEMI_STAT_free_bytes), world_stat(SHMEMI_STAT_alloc_bytes));
     shmem_pool_info_t info = {.size = sizeof info};
     CHECK_OK(shmemi_pool_describe(pool, &info));
-    CHECK_EQ(info.bytes, 64 << 20);
+    CHECK_EQ(info.bytes, 512 << 20);
     CHECK_EQ(info.nodes, 1);
     CHECK(info.base == pool->data && (uintptr_t)info.base % (2 << 20) == 0);
     CHECK(info.high_water >= info.used_bytes && info.high_water >= 100000);
@@ -328,7 +328,7 @@ static void counters(void)
 static void empty_spans_go_back(void)
 {
     enum { N = 20000 };
-    begin(64 << 20);
+    begin(512 << 20);
     static void *blocks[N];
     for (int i = 0; i < N; i++)
         blocks[i] = world_alloc(pool, 1000);
@@ -379,7 +379,7 @@ static void headers_are_checked(void)
 
 static void a_detached_view_gives_all_back(void)
 {
-    begin(64 << 20);
+    begin(512 << 20);
     shmemi_actor_t second;
     world_actor(&second, 1);
     shmemi_pool_t *other = world_attach(&second, NULL);
