@@ -103,7 +103,9 @@ static shmem_status_t create_segment(struct shmem_memory *m)
         request.huge = SHMEMI_HUGE_OFF;
     if (SHMEMI_FAULT("job.memory.create"))
         return shmemi_fail(SHMEM_ERR_INJECTED, LAYER, "creating symmetric memory: injected");
-    shmem_status_t status = shmemi_client_segment_create(c->client, &request, &m->segment);
+    shmem_status_t status = shmemi_segment_afford(request.bytes);
+    if (!status)
+        status = shmemi_client_segment_create(c->client, &request, &m->segment);
     SHMEMI_KILL_POINT("job.memory.created");
     return status;
 }

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "base/status.h"
@@ -24,6 +25,9 @@
 #define LAYER "os"
 
 enum { PATH_BYTES = 512, FILE_BYTES = 8192 };
+
+/* Kept back for everybody else: the last pages cannot be had without the OOM killer. */
+enum { SPARE_PART = 32, SPARE_MAX = 256 << 20 };
 
 typedef struct hierarchy {
     const char *mount, *limit, *used; /* the files of one cgroup version */
@@ -66,9 +70,14 @@ static uint64_t number_after(const char *text, const char *key, uint64_t unit)
 static void read_system(const char *root, shmemi_budget_t *budget)
 {
     char path[PATH_BYTES], text[FILE_BYTES];
+    struct sysinfo info;
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    if (!read_text(path, text, sizeof text) || !strstr(text, "MemAvailable:"))
+    if (!read_text(path, text, sizeof text) || !strstr(text, "MemAvailable:")) {
+        if (*root == 0 && sysinfo(&info) == 0) /* without /proc: what is free, without caches */
+            budget->available = budget->system_bytes =
+                (info.freeram + info.bufferram + info.freeswap) * (uint64_t)info.mem_unit;
         return;
+    }
     budget->system_bytes =
         number_after(text, "MemAvailable:", 1024) + number_after(text, "SwapFree:", 1024);
     budget->available = budget->system_bytes;
@@ -151,18 +160,22 @@ void shmemi_budget_read(const char *root, shmemi_budget_t *budget)
 
 shmem_status_t shmemi_budget_check(const shmemi_budget_t *budget, uint64_t bytes)
 {
-    if (bytes <= budget->available)
-        return SHMEM_OK;
     unsigned long long mib = 1 << 20;
+    uint64_t spare = budget->available / SPARE_PART;
+    if (spare > SPARE_MAX)
+        spare = SPARE_MAX;
+    if (budget->available == UINT64_MAX || bytes <= budget->available - spare)
+        return SHMEM_OK;
     if (budget->group_limit != UINT64_MAX && budget->available < budget->system_bytes)
         return shmemi_fail(SHMEM_ERR_NOMEM, LAYER,
                            "asked for %llu MiB of memory, but memory cgroup %s allows %llu MiB, of "
-                           "which %llu MiB are used: %llu MiB are left. Ask for less or raise "
-                           "the group's memory limit",
+                           "which %llu MiB are used: %llu MiB are left, and %llu MiB of "
+                           "them are kept back. Ask for less or raise the group's memory limit",
                            bytes / mib, budget->group, budget->group_limit / mib,
-                           budget->group_used / mib, budget->available / mib);
+                           budget->group_used / mib, budget->available / mib,
+                           (unsigned long long)spare / mib);
     return shmemi_fail(SHMEM_ERR_NOMEM, LAYER,
-                       "asked for %llu MiB of memory, but the system has %llu MiB available. Ask "
-                       "for less or end other programs",
-                       bytes / mib, budget->available / mib);
+                       "asked for %llu MiB of memory, but the system has %llu MiB available, and "
+                       "%llu MiB of them are kept back. Ask for less or end other programs",
+                       bytes / mib, budget->available / mib, (unsigned long long)spare / mib);
 }

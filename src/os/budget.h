@@ -22,7 +22,8 @@ typedef struct shmemi_budget {
  * own). What cannot be read counts as unlimited. */
 void shmemi_budget_read(const char *root, shmemi_budget_t *budget);
 
-/* NOMEM with the arithmetic if `bytes` more do not fit, else SHMEM_OK. */
+/* NOMEM with the arithmetic if `bytes` more do not fit, else SHMEM_OK. A 32nd part of what is
+ * available, at most 256 MiB, is kept back. */
 shmem_status_t shmemi_budget_check(const shmemi_budget_t *budget, uint64_t bytes);
 
 #endif

@@ -204,19 +204,24 @@ static bool collapse_range(int fd, uint64_t offset, uint64_t bytes)
     return true;
 }
 
+shmem_status_t shmemi_segment_afford(uint64_t bytes)
+{
+    shmemi_budget_t budget;
+    if (bytes < WORTH_ASKING)
+        return SHMEM_OK;
+    shmemi_budget_read("", &budget);
+    return shmemi_budget_check(&budget, bytes);
+}
+
 shmem_status_t shmemi_segment_reserve_huge(int fd, uint64_t offset, uint64_t bytes, int huge)
 {
     uint64_t page, missing;
     shmem_status_t status = check_range(fd, offset, bytes, &page, &missing);
     if (status || bytes == 0)
         return status;
-    if (missing >= WORTH_ASKING) {
-        shmemi_budget_t budget;
-        shmemi_budget_read("", &budget);
-        status = shmemi_budget_check(&budget, missing);
-        if (status)
-            return status;
-    }
+    status = shmemi_segment_afford(missing);
+    if (status)
+        return status;
     if (page > SHMEMI_PAGE)
         return claim_hugetlb(fd, offset, bytes, page);
     bool all_huge = huge != SHMEMI_HUGE_OFF && collapse_range(fd, offset, bytes);

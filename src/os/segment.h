@@ -43,6 +43,11 @@ shmem_status_t shmemi_segment_reserve(int fd, uint64_t offset, uint64_t bytes);
  * about as fast. UNSUPPORTED: required, and the kernel gave small ones (which stay reserved). */
 shmem_status_t shmemi_segment_reserve_huge(int fd, uint64_t offset, uint64_t bytes, int huge);
 
+/* Can `bytes` more of memory be had, as far as the system's and the cgroups' numbers tell? For who
+ * lets several processes reserve parts of one segment: each of them would see the same free memory.
+ * NOMEM with the arithmetic. */
+shmem_status_t shmemi_segment_afford(uint64_t bytes);
+
 /* Give pages of [offset, offset + bytes) back to the system (hole punch). Touching them later
  * without reserving first may raise SIGBUS: reserve again before reuse. */
 shmem_status_t shmemi_segment_release(int fd, uint64_t offset, uint64_t bytes);
