@@ -142,10 +142,16 @@ static shmemi_heap_t *heap_create(shmemi_pool_t *pool, const shmemi_self_t *self
     heap->stats = &self->thread->stats;
     heap->thread = (uint64_t)self->row << 32 | self->epoch;
     heap->turn = self->row;
+    heap->pressure = atomic_load_explicit(&pool->header->pressure, memory_order_relaxed);
     heap->here = &shmemi_heap_none;
     for (uint32_t i = 0; i < SHMEMI_POOL_NODES; i++)
         heap->arena[i] = &shmemi_heap_none;
     return heap;
+}
+
+uint32_t shmemi_heap_relieve(shmemi_heap_t *heap)
+{
+    return shmemi_large_flush(heap) + shmemi_slab_trim(heap);
 }
 
 shmemi_heap_t *shmemi_heap_lookup(shmemi_pool_t *pool)

@@ -145,6 +145,7 @@ static shmem_status_t give_back(shmemi_pool_t *pool, const shmemi_cached_block_t
 static shmem_status_t cache_put(shmemi_heap_t *heap, const shmemi_cached_block_t *b)
 {
     uint64_t bytes = bytes_of(b->pages), limit = heap->pool->cache_limit;
+    shmemi_heap_listen(heap);
     if (bytes > limit / 2)
         return give_back(heap->pool, b);
     while (heap->cached == SHMEMI_CACHE_BLOCKS || heap->cached_bytes + bytes > limit) {

@@ -142,9 +142,9 @@ typedef struct shmemi_pool_header {
     uint32_t nodes;
     uint32_t policy;
     uint32_t node;
-    uint32_t chunk_shift;   /* pages of a chunk, as power of two */
-    _Atomic uint32_t ready; /* 1: formatted; stored last */
-    uint32_t reserved0;
+    uint32_t chunk_shift;      /* pages of a chunk, as power of two */
+    _Atomic uint32_t ready;    /* 1: formatted; stored last */
+    _Atomic uint32_t pressure; /* bumped by who found no memory */
     _Atomic uint64_t high_pages;
     _Atomic uint64_t fallbacks;
     uint64_t reserved[503];

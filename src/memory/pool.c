@@ -154,11 +154,14 @@ static shmem_status_t alloc_request(shmemi_heap_t *heap, const request_t *r,
     shmem_status_t status = try_arenas(heap, r, r->class, order, n, block);
     if (status != SHMEM_ERR_NOMEM)
         return status;
-    if (shmemi_large_flush(heap) + shmemi_slab_trim(heap) + shmemi_recover_sweep(pool))
+    if (shmemi_heap_relieve(heap) + shmemi_recover_sweep(pool))
         status = try_arenas(heap, r, r->class, order, n, block);
     if (status == SHMEM_ERR_NOMEM && r->class < SHMEMI_CLASSES)
         status = try_arenas(heap, r, SHMEMI_CLASSES, order, n, block);
-    return status == SHMEM_ERR_NOMEM ? no_memory(pool, r, order, n) : status;
+    if (status != SHMEM_ERR_NOMEM)
+        return status;
+    atomic_fetch_add_explicit(&pool->header->pressure, 1, memory_order_relaxed);
+    return no_memory(pool, r, order, n);
 }
 
 shmem_status_t shmemi_pool_alloc(shmemi_pool_t *pool, size_t bytes, size_t alignment,
@@ -433,8 +436,7 @@ shmem_status_t shmemi_pool_trim(shmemi_pool_t *pool)
     shmemi_heap_t *heap = shmemi_heap_get(pool);
     if (!heap)
         return last_status();
-    shmemi_large_flush(heap);
-    shmemi_slab_trim(heap);
+    shmemi_heap_relieve(heap);
     return SHMEM_OK;
 }
 

@@ -23,7 +23,9 @@
 
 enum {
     SHMEMI_CACHE_BLOCKS = 16, /* large blocks that a thread keeps */
-    SHMEMI_CACHE_BYTES = 4 << 20
+    SHMEMI_CACHE_BYTES = 4 << 20,
+    SHMEMI_CACHE_SHARE = 64, /* of an arena, at most this part */
+    SHMEMI_PATIENCE = 32
 };
 
 typedef struct shmemi_span_list {
@@ -72,7 +74,9 @@ typedef struct shmemi_heap {
                                   always exhausted where that changes from call to call */
     shmemi_stats_t *stats;
     uint64_t thread; /* row << 32 | epoch, as in shmemi_span_t.owner */
-    uint32_t turn;   /* for interleaving */
+    uint32_t turn;     /* for interleaving */
+    uint32_t pressure; /* of the header, when the heap last gave back what it did not need */
+    uint32_t patience; /* occasions since then on which it saw that others need memory */
     shmemi_pool_t *pool;
     uint32_t cached;
     uint64_t cached_bytes;
@@ -201,6 +205,23 @@ shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t
                                    uint32_t pages);
 /* Give the thread's cached blocks back. Returns how many. */
 uint32_t shmemi_large_flush(shmemi_heap_t *heap);
+
+/* ---- pressure: others found no memory ---- */
+
+/* Give back everything that is cached. Returns the number of blocks and spans. */
+uint32_t shmemi_heap_relieve(shmemi_heap_t *heap);
+
+/* Called now and then: relieve if somebody found no memory since the last time, but not on every
+ * occasion, for that costs as much as there are spans. */
+static inline void shmemi_heap_listen(shmemi_heap_t *heap)
+{
+    uint32_t pressure = atomic_load_explicit(&heap->pool->header->pressure, memory_order_relaxed);
+    if (__builtin_expect(pressure != heap->pressure, 0) && ++heap->patience >= SHMEMI_PATIENCE) {
+        heap->pressure = pressure;
+        heap->patience = 0;
+        shmemi_heap_relieve(heap);
+    }
+}
 
 /* ---- policy.c ---- */
 

@@ -255,6 +255,7 @@ shmem_status_t shmemi_slab_alloc(shmemi_heap_t *heap, uint32_t index, unsigned c
     if (!part)
         return SHMEM_ERR_NOMEM;
     slab_t slab = slab_of(heap, part, index, class);
+    shmemi_heap_listen(heap);
     while (!shmemi_slab_take(slab.c, block)) {
         uint64_t bits = atomic_load_explicit(slab.c->bits, memory_order_relaxed);
         if (bits)

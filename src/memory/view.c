@@ -197,7 +197,7 @@ static void view_fill(shmemi_pool_t *pool, void *memory, const shmemi_pool_heade
     pool->actor = actor;
     pool->owner = shmemi_owner(actor->slot, actor->epoch);
     pool->topology = topology;
-    pool->cache_limit = pool->arena_bytes / 16;
+    pool->cache_limit = pool->arena_bytes / SHMEMI_CACHE_SHARE;
     if (pool->cache_limit > SHMEMI_CACHE_BYTES)
         pool->cache_limit = SHMEMI_CACHE_BYTES;
     pthread_mutex_init(&pool->lock, NULL);

@@ -77,7 +77,7 @@ static void work_large(shmemi_pool_t *p)
     for (int i = 0; i < 12; i++)
         CHECK_OK(shmemi_pool_free(p, block[i]));
     for (int i = 0; i < 4; i++)
-        world_alloc(p, 50000);
+        CHECK_OK(shmemi_pool_free(p, world_alloc(p, 50000)));
     CHECK_OK(shmemi_pool_free(p, world_alloc(p, 3 << 20)));
 }
 

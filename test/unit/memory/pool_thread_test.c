@@ -7,6 +7,7 @@
 
 static shmemi_actor_t actor;
 static shmemi_pool_t *pool;
+static _Atomic int stage;
 
 static void begin(uint64_t bytes)
 {
@@ -208,6 +209,58 @@ static void many_short_threads(void)
     end();
 }
 
+/* ---- memory that others need ---- */
+
+/* Holds much in its caches, then goes on with little. */
+static void *hoard(void *arg)
+{
+    static void *block[4000];
+    for (int i = 0; i < 4000; i++)
+        block[i] = world_alloc(pool, 1000);
+    atomic_store(&stage, 1);
+    while (atomic_load(&stage) != 2)
+        sched_yield();
+    void *large = world_alloc(pool, 50000);
+    for (int i = 0; i < 200; i++) {
+        CHECK_OK(shmemi_pool_free(pool, large));
+        large = world_alloc(pool, 50000);
+    }
+    CHECK_OK(shmemi_pool_free(pool, large));
+    atomic_store(&stage, 3);
+    while (atomic_load(&stage) != 4)
+        sched_yield();
+    return memcpy(arg, block, sizeof block);
+}
+
+/* What others freed in a thread's spans is not lost to them: when somebody finds no memory, the
+ * thread gives it back as soon as it allocates or frees anything. */
+static void others_get_what_a_thread_does_not_need(void)
+{
+    static void *block[4000];
+    pthread_t thread;
+    begin(5 << 20);
+    atomic_store(&stage, 0);
+    CHECK(pthread_create(&thread, NULL, hoard, block) == 0);
+    while (atomic_load(&stage) != 1)
+        sched_yield();
+    void *large = NULL;
+    CHECK_STATUS(shmemi_pool_alloc_default(pool, 3 << 20, &large), SHMEM_ERR_NOMEM);
+    /* the blocks lie 1,024 bytes apart, from the start of the pool */
+    for (int i = 0, freed = 0; freed < 4000; i++) {
+        CHECK(i < 5 << 10);
+        freed += shmemi_pool_free(pool, pool->data + (size_t)i * 1024) == SHMEM_OK;
+    }
+    CHECK_STATUS(shmemi_pool_alloc_default(pool, 3 << 20, &large), SHMEM_ERR_NOMEM);
+    atomic_store(&stage, 2);
+    while (atomic_load(&stage) != 3)
+        sched_yield();
+    CHECK_OK(shmemi_pool_alloc_default(pool, 3 << 20, &large));
+    CHECK_OK(shmemi_pool_free(pool, large));
+    atomic_store(&stage, 4);
+    CHECK(pthread_join(thread, NULL) == 0);
+    end();
+}
+
 /* ---- several pools, several clients in one thread ---- */
 
 static void views_side_by_side(void)
@@ -239,8 +292,6 @@ static void views_side_by_side(void)
 }
 
 /* A view may go while threads that used it live on. */
-static _Atomic int stage;
-
 static void *outlive_the_view(void *arg)
 {
     CHECK_OK(shmemi_pool_free(pool, world_alloc(pool, 100)));
@@ -308,6 +359,7 @@ int main(void)
     RUN(freed_objects_go_home);
     RUN(blocks_outlive_their_thread);
     RUN(many_short_threads);
+    RUN(others_get_what_a_thread_does_not_need);
     RUN(views_side_by_side);
     RUN(a_view_ends_before_its_threads);
     RUN(another_process_frees);
