@@ -7,9 +7,9 @@
  * the one that allocated it. Blocks of a process that dies are given back within a second.
  *
  * Blocks start on 128-byte borders; above 32 KiB, and those whose size is a multiple of 4 KiB, on
- * 4 KiB borders. Two blocks never share a cache line. Sizes are rounded up by at most 1/8 (above
- * 1 KiB) to a multiple of 128 bytes; in pools of less than 512 MiB a node, sizes above 16 KiB, and in
- * those of less than 8 MiB a node, sizes above 4 KiB are rounded to whole pages of 4 KiB.
+ * 4 KiB borders. Two blocks never share a cache line. Sizes are rounded up to a multiple of 128
+ * bytes, above 1 KiB by at most 1/8; in pools of less than 512 MiB a node, sizes above 16 KiB, and
+ * in those of less than 8 MiB a node, sizes above 4 KiB are rounded to whole pages of 4 KiB.
  *
  * Threads: any thread may allocate and free; small blocks come from a cache of the thread.
  */
