@@ -48,7 +48,8 @@ typedef struct shmem_context_params {
  * Errors: INVALID, SETTING (a SHMEM_* variable is bad), NO_SERVER, VERSION (server or a peer of
  * another layout), ADDRESS_TAKEN (the unified address range; the text names the mapping in the
  * way), TIMEOUT (names the ranks that are missing), MISMATCH (another job size; a rank taken
- * twice), LIMIT, PEER_DEAD (a PE died meanwhile), NOMEM, SYSTEM.
+ * twice), LIMIT, PEER_DEAD (a PE died meanwhile), UNSUPPORTED (started by a launcher that is not
+ * understood, such as mpirun, and SHMEM_SIZE is not set), NOMEM, SYSTEM.
  */
 SHMEM_API shmem_status_t shmem_context_init_params(shmem_context_t *context,
                                                    const shmem_context_params_t *params);

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "job/crowd.h"
+#include "job/launcher.h"
 #include "job/lifeline.h"
 #include "job/memory.h"
 #include "job/peers.h"
@@ -67,6 +68,8 @@ static shmem_status_t context_setup(shmem_context_t c, const shmem_context_param
                            strlen(p->server), sizeof c->settings.server - 1);
     if (p->server)
         snprintf(c->settings.server, sizeof c->settings.server, "%s", p->server);
+    if (!p->pes && !shmemi_settings_is_set("SHMEM_SIZE") && (status = shmemi_launcher_check()))
+        return status;
     c->size = p->pes ? p->pes : (int)c->settings.size;
     c->rank = p->pes ? p->rank : (int)c->settings.rank;
     c->alone = c->size == 1;

@@ -62,9 +62,29 @@ static void bad_settings_are_refused(void)
     CHECK_STATUS(shmem_init(&ctx), SHMEM_ERR_INVALID);
 }
 
+/* N jobs of one PE each must not pass for one job of N. */
+static void foreign_launchers_are_noticed(void)
+{
+    shmem_context_t ctx;
+    unsetenv("SHMEM_SIZE");
+    unsetenv("SHMEM_RANK");
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    CHECK_STATUS(shmem_init(&ctx), SHMEM_ERR_UNSUPPORTED);
+    CHECK(strstr(shmem_error_detail()->text, "shmem-run -n 4") != NULL);
+    setenv("SHMEM_SIZE", "1", 1);
+    CHECK_OK(shmem_init(&ctx));
+    CHECK_OK(shmem_finalize(ctx));
+    unsetenv("SHMEM_SIZE");
+    setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+    CHECK_OK(shmem_init(&ctx));
+    CHECK_OK(shmem_finalize(ctx));
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+}
+
 int main(void)
 {
     RUN(pes_by_environment);
     RUN(bad_settings_are_refused);
+    RUN(foreign_launchers_are_noticed);
     return harness_end();
 }
