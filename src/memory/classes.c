@@ -43,6 +43,8 @@ static void class_init(shmemi_class_t *class, uint32_t size, uint32_t pages)
 void shmemi_classes_init(shmemi_classes_t *classes, unsigned chunk_shift, uint32_t arena_pages)
 {
     *classes = (shmemi_classes_t){0};
+    for (uint32_t i = 0; i < SHMEMI_COUNT(classes->of); i++)
+        classes->of[i] = (uint8_t)shmemi_class_of((uint64_t)i * 128 + 1);
     for (unsigned i = 0; i < SHMEMI_CLASSES; i++) {
         uint32_t size = shmemi_class_size(i);
         uint32_t pages = span_pages(size, 1u << chunk_shift);

@@ -36,7 +36,8 @@ typedef struct shmemi_class {
 } shmemi_class_t;
 
 typedef struct shmemi_classes {
-    uint32_t largest; /* sizes above it are whole pages */
+    uint32_t largest;                   /* sizes above it are whole pages */
+    uint8_t of[SHMEMI_SMALL_MAX / 128]; /* class for each (bytes - 1) / 128 */
     shmemi_class_t class[SHMEMI_CLASSES];
 } shmemi_classes_t;
 

@@ -114,13 +114,22 @@ shmemi_heap_arena_t *shmemi_heap_arena(shmemi_heap_t *heap, uint32_t index)
 {
     if (heap->arena[index] != &shmemi_heap_none)
         return heap->arena[index];
-    shmemi_heap_arena_t *part = calloc(1, sizeof *part);
+    shmemi_heap_arena_t *part = aligned_alloc(SHMEMI_CACHE_LINE, sizeof *part);
     if (!part) {
         shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "%zu bytes of private memory for a thread's cache",
                     sizeof *part);
         return NULL;
     }
     *part = shmemi_heap_none;
+    for (unsigned k = 0; k < SHMEMI_CLASSES; k++) {
+        const shmemi_class_t *class = &heap->pool->classes.class[k];
+        shmemi_heap_class_t *c = &part->class[k];
+        c->size = class->size;
+        c->count = class->count;
+        c->magic = class->magic;
+        c->arena = index;
+        c->class = k;
+    }
     heap->arena[index] = part;
     return part;
 }

@@ -107,6 +107,12 @@ static uint64_t request_size(const shmemi_pool_t *pool, const request_t *r, unsi
                                   : (uint64_t)r->pages << SHMEMI_PAGE_SHIFT;
 }
 
+static inline void count_alloc(shmemi_heap_t *heap, uint64_t bytes)
+{
+    shmemi_stats_add(heap->stats, SHMEMI_STAT_allocs, 1);
+    shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, bytes);
+}
+
 /* Try the arenas in turn. NOMEM without a detail. */
 static shmem_status_t try_arenas(shmemi_heap_t *heap, const request_t *r, unsigned class,
                                  const uint32_t *order, uint32_t n, void **block)
@@ -121,8 +127,7 @@ static shmem_status_t try_arenas(shmemi_heap_t *heap, const request_t *r, unsign
             continue;
         if (i)
             shmemi_policy_fallback(heap, order[0], order[i]);
-        shmemi_stats_add(heap->stats, SHMEMI_STAT_allocs, 1);
-        shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, request_size(heap->pool, r, class));
+        count_alloc(heap, request_size(heap->pool, r, class));
     }
     return status;
 }
@@ -192,33 +197,34 @@ shmem_status_t shmemi_pool_alloc_aligned(shmemi_pool_t *pool, size_t bytes, size
     return shmemi_pool_alloc(pool, bytes, alignment, pool->policy, pool->node, block);
 }
 
-/* Small, by the pool's policy, but the current word is exhausted. */
-static __attribute__((noinline)) shmem_status_t refill_default(shmemi_heap_t *heap, size_t bytes,
-                                                               void **block)
+/* By the pool's policy, but not from the thread's cache. */
+static __attribute__((noinline)) shmem_status_t alloc_slow(shmemi_pool_t *pool, size_t bytes,
+                                                           void **block)
 {
-    shmemi_pool_t *pool = heap->pool;
-    unsigned class = shmemi_class_of(bytes);
-    if (pool->nodes == 1 && !shmemi_slab_alloc(heap, 0, class, block)) {
-        shmemi_stats_add(heap->stats, SHMEMI_STAT_allocs, 1);
-        shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, pool->classes.class[class].size);
-        heap->here = heap->arena[0];
-        return SHMEM_OK;
+    shmemi_heap_t *heap = shmemi_heap_get(pool);
+    if (heap && block && bytes - 1 < pool->classes.largest && pool->nodes == 1) {
+        unsigned class = shmemi_class_of(bytes);
+        if (!shmemi_slab_alloc(heap, 0, class, block)) {
+            count_alloc(heap, pool->classes.class[class].size);
+            heap->here = heap->arena[0];
+            return SHMEM_OK;
+        }
     }
     return shmemi_pool_alloc(pool, bytes, 0, pool->policy, pool->node, block);
 }
 
+/* The common case in line, without a call. */
 shmem_status_t shmemi_pool_alloc_default(shmemi_pool_t *pool, size_t bytes, void **block)
 {
-    shmemi_heap_t *heap = shmemi_heap_get(pool);
-    if (__builtin_expect(heap && block && bytes - 1 < pool->classes.largest, 1)) {
-        shmemi_heap_class_t *c = &heap->here->class[shmemi_class_of(bytes)];
-        if (__builtin_expect(!shmemi_slab_take_hot(c, block) && !shmemi_slab_take(c, block), 0))
-            return refill_default(heap, bytes, block);
-        shmemi_stats_add(heap->stats, SHMEMI_STAT_allocs, 1);
-        shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, c->size);
-        return SHMEM_OK;
-    }
-    return shmemi_pool_alloc(pool, bytes, 0, pool->policy, pool->node, block);
+    if (__builtin_expect(
+            shmemi_heap_cache.pool_id != pool->id || !block || bytes - 1 >= SHMEMI_SMALL_MAX, 0))
+        return alloc_slow(pool, bytes, block);
+    shmemi_heap_t *heap = shmemi_heap_cache.heap;
+    shmemi_heap_class_t *c = &heap->here->class[pool->classes.of[(bytes - 1) / 128]];
+    if (__builtin_expect(!shmemi_slab_take_hot(c, block) && !shmemi_slab_take(c, block), 0))
+        return alloc_slow(pool, bytes, block);
+    count_alloc(heap, c->size);
+    return SHMEM_OK;
 }
 
 /* ---- pointers ---- */
@@ -262,40 +268,7 @@ static shmem_status_t free_remote(shmemi_heap_t *heap, shmemi_span_t *span,
     return SHMEM_OK;
 }
 
-/* An object of a span of this thread goes back. False: it is none, or something is wrong. */
-static inline __attribute__((always_inline)) bool free_own(shmemi_heap_t *heap, uint32_t index,
-                                                           uint32_t chunk, unsigned class_index,
-                                                           uint64_t inside, void *block)
-{
-    shmemi_arena_view_t *view = &heap->pool->arenas[index];
-    const shmemi_class_t *class = &heap->pool->classes.class[class_index];
-    shmemi_heap_class_t *c = &heap->arena[index]->class[class_index];
-    shmemi_span_node_t *node = &view->nodes[chunk];
-    shmemi_span_t *span = &view->arena.span[chunk];
-    uint32_t object = shmemi_class_index(class, inside), w = object / 64;
-    uint64_t bit = (uint64_t)1 << object % 64;
-    if ((uint64_t)object * class->size != inside || object >= class->count ||
-        atomic_load_explicit(&node->home, memory_order_relaxed) != c)
-        return false;
-    uint64_t bits = atomic_load_explicit(&span->free[w], memory_order_relaxed);
-    if ((bits | atomic_load_explicit(&span->remote[w], memory_order_relaxed)) & bit)
-        return false;
-    atomic_store_explicit(&span->free[w], bits | bit, memory_order_relaxed);
-    SHMEMI_KILL_POINT("memory.slab.freed");
-    uint32_t used = --node->used;
-    shmemi_stats_add(heap->stats, SHMEMI_STAT_frees, 1);
-    shmemi_stats_add(heap->stats, SHMEMI_STAT_free_bytes, class->size);
-    if (c->span == span) {
-        c->hot = block;
-        c->hot_bits = &span->free[w];
-        c->hot_mask = bit;
-    } else if (__builtin_expect(!used || used == class->count - 1, 0)) {
-        shmemi_slab_settle(heap, index, chunk, class_index);
-    }
-    return true;
-}
-
-static shmem_status_t free_object(shmemi_heap_t *heap, const place_t *place, void *block)
+static shmem_status_t free_object(shmemi_heap_t *heap, const place_t *place, const void *block)
 {
     shmemi_pool_t *pool = heap->pool;
     const shmemi_class_t *class = &pool->classes.class[place->class];
@@ -303,44 +276,67 @@ static shmem_status_t free_object(shmemi_heap_t *heap, const place_t *place, voi
     uint32_t index = shmemi_class_index(class, place->offset);
     if ((uint64_t)index * class->size != place->offset || index >= class->count)
         return interior(block, class->size);
-    if (free_own(heap, place->arena, place->chunk, place->class, place->offset, block))
-        return SHMEM_OK;
-    if (atomic_load_explicit(&view->nodes[place->chunk].home, memory_order_relaxed) ==
-        &heap->arena[place->arena]->class[place->class])
-        return double_free(block);
+    if (atomic_load_explicit(&view->nodes[place->chunk].heap, memory_order_relaxed) == heap)
+        return double_free(block); /* or shmemi_pool_free() would have done it */
     return free_remote(heap, &view->arena.span[place->chunk], class, index, block);
 }
 
+/* All but an object in a span of the calling thread; and that, if the thread used another pool
+ * before. */
 static __attribute__((noinline)) shmem_status_t free_slow(shmemi_pool_t *pool, void *block)
 {
     place_t place;
     if (!block)
         return SHMEM_OK;
-    shmemi_heap_t *heap = shmemi_heap_get(pool);
-    if (!heap)
-        return last_status();
+    if (shmemi_heap_cache.pool_id != pool->id)
+        return shmemi_heap_lookup(pool) ? shmemi_pool_free(pool, block) : last_status();
+    shmemi_heap_t *heap = shmemi_heap_cache.heap;
     shmem_status_t status = place_of(pool, block, &place);
     if (status)
         return status;
-    if (place.in_span)
-        return free_object(heap, &place, block);
-    return shmemi_large_free(heap, place.arena, place.offset);
+    if (!place.in_span)
+        return shmemi_large_free(heap, place.arena, place.offset);
+    return free_object(heap, &place, block);
 }
 
-/* The common case in line: an object in a span of the calling thread, in the first arena. */
+/* The common case in line, without a call: an object in a span of the calling thread. Whatever is
+ * unusual about it, also what is wrong, is left to free_slow(). */
 shmem_status_t shmemi_pool_free(shmemi_pool_t *pool, void *block)
 {
+    shmemi_heap_t *heap = shmemi_heap_cache.heap;
     uint64_t offset = (uint64_t)((unsigned char *)block - pool->data);
-    const shmemi_arena_t *arena = &pool->arenas[0].arena;
-    uint32_t chunk = (uint32_t)(offset >> pool->chunk_bits), first;
-    unsigned index;
-    if (__builtin_expect(shmemi_heap_cache.pool_id != pool->id || offset >= pool->arena_bytes ||
-                             !shmemi_span_find(arena, chunk, &first, &index),
+    shmemi_span_node_t *node = &pool->spans[offset >> pool->chunk_bits];
+    if (__builtin_expect(shmemi_heap_cache.pool_id != pool->id || offset >= pool->data_bytes ||
+                             atomic_load_explicit(&node->heap, memory_order_relaxed) != heap,
                          0))
         return free_slow(pool, block);
-    uint64_t inside = offset - ((uint64_t)first << pool->chunk_bits);
-    if (__builtin_expect(!free_own(shmemi_heap_cache.heap, 0, first, index, inside, block), 0))
+    shmemi_heap_class_t *c = node->home;
+    shmemi_span_t *span = node->span;
+    uint64_t inside = offset - node->offset;
+    uint32_t object = (uint32_t)(inside * c->magic >> 36), size = c->size;
+    _Atomic uint64_t *word = &span->free[object / 64];
+    uint64_t bit = (uint64_t)1 << object % 64;
+    if (__builtin_expect((uint64_t)object * size != inside || object >= c->count, 0))
         return free_slow(pool, block);
+    uint64_t bits = atomic_load_explicit(word, memory_order_relaxed);
+    uint64_t remote = atomic_load_explicit(&span->remote[object / 64], memory_order_relaxed);
+    if (__builtin_expect(((bits | remote) & bit) != 0, 0))
+        return free_slow(pool, block);
+    atomic_store_explicit(word, bits | bit, memory_order_relaxed);
+    SHMEMI_KILL_POINT("memory.slab.freed");
+    shmemi_stats_t *stats = heap->stats;
+    shmemi_stats_add(stats, SHMEMI_STAT_frees, 1);
+    shmemi_stats_add(stats, SHMEMI_STAT_free_bytes, size);
+    if (c->span == span) {
+        --*c->used;
+        c->hot = block;
+        c->hot_bits = word;
+        c->hot_mask = bit;
+        return SHMEM_OK;
+    }
+    uint32_t used = --pool->spans[node->offset >> pool->chunk_bits].used;
+    if (__builtin_expect(!used || used == c->count - 1, 0))
+        return shmemi_slab_settle(heap, c, node->first);
     return SHMEM_OK;
 }
 

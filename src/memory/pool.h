@@ -32,15 +32,22 @@ typedef struct shmemi_span_list {
     uint32_t head, tail; /* chunk + 1, 0: empty */
 } shmemi_span_list_t;
 
-/* What the process knows of a span of its own; one for each chunk. It is private, so that nothing
- * in shared memory decides which thread may write a bitmap or which list a span is in. */
+/* What the process knows of its spans; one for each chunk of the data. It is private, so that
+ * nothing in shared memory decides which thread may write a bitmap or which list a span is in. All
+ * chunks of a span have `heap`, `home`, `span`, `offset` and `first`; the rest is in its first
+ * chunk. */
 typedef struct shmemi_span_node {
-    struct shmemi_heap_class *_Atomic home; /* where it is allocated from; NULL: nowhere */
-    shmemi_span_list_t *list;               /* the list that it is in, or NULL */
-    uint32_t next, previous;                /* there: chunk + 1, 0 ends */
-    uint32_t used;                          /* objects handed out and not yet seen free */
-    uint32_t reserved;
+    struct shmemi_heap *_Atomic heap; /* that allocates from it; NULL: none. Others may look */
+    struct shmemi_heap_class *home;   /* the class there */
+    shmemi_span_t *span;
+    uint64_t offset;          /* of the span in the data */
+    uint32_t first;           /* its first chunk, of the arena */
+    uint32_t used;            /* objects handed out and not yet seen free */
+    shmemi_span_list_t *list; /* the list that it is in, or NULL */
+    uint32_t next, previous;  /* there: chunk + 1, 0 ends */
+    uint64_t reserved;
 } shmemi_span_node_t;
+SHMEMI_PIN_SIZE(shmemi_span_node_t, 64);
 
 /* A size class of a thread on one arena. `bits`, `base` and `limit` belong to one word of the
  * current span's bitmap: its address, the first of its objects, and the number of these. `hot` is
@@ -53,13 +60,16 @@ typedef struct shmemi_heap_class {
     _Atomic uint64_t *bits; /* a word without bits when there is no current span */
     unsigned char *base;
     uint32_t limit;
-    uint32_t size;
-    uint32_t *used;      /* of the current span's node */
-    shmemi_span_t *span; /* the current one, or NULL */
-    uint32_t current;    /* its chunk + 1, or 0 */
-    uint32_t spare;      /* chunk + 1 of the one empty span kept in `available`, or 0 */
+    uint32_t size, count, magic; /* as in shmemi_class_t */
+    uint32_t *used;              /* of the current span's node */
+    shmemi_span_t *span;         /* the current one, or NULL */
+    uint32_t current;            /* its chunk + 1, or 0 */
+    uint32_t spare;              /* chunk + 1 of the one empty span kept in `available`, or 0 */
+    uint32_t arena, class;       /* which class of which arena this is */
     shmemi_span_list_t available, full;
+    uint64_t reserved[3];
 } shmemi_heap_class_t;
+SHMEMI_PIN_SIZE(shmemi_heap_class_t, 128);
 
 typedef struct shmemi_heap_arena {
     shmemi_heap_class_t class[SHMEMI_CLASSES];
@@ -73,7 +83,7 @@ typedef struct shmemi_heap {
     shmemi_heap_arena_t *here; /* where an allocation by the pool's policy begins; one that is
                                   always exhausted where that changes from call to call */
     shmemi_stats_t *stats;
-    uint64_t thread; /* row << 32 | epoch, as in shmemi_span_t.owner */
+    uint64_t thread;   /* row << 32 | epoch, as in shmemi_span_t.owner */
     uint32_t turn;     /* for interleaving */
     uint32_t pressure; /* of the header, when the heap last gave back what it did not need */
     uint32_t patience; /* occasions since then on which it saw that others need memory */
@@ -88,7 +98,7 @@ typedef struct shmemi_heap {
 
 typedef struct shmemi_arena_view {
     shmemi_arena_t arena;
-    shmemi_span_node_t *nodes;                  /* for each chunk */
+    shmemi_span_node_t *nodes;                  /* for each chunk of the arena */
     shmemi_span_list_t orphans[SHMEMI_CLASSES]; /* under the view's lock */
 } shmemi_arena_view_t;
 
@@ -98,7 +108,8 @@ struct shmemi_pool {
     uint64_t data_bytes; /* up to the end of the last arena */
     uint64_t data_stride;
     uint64_t arena_bytes;
-    unsigned chunk_bits; /* of the bytes of a chunk, as power of two */
+    unsigned chunk_bits;       /* of the bytes of a chunk, as power of two */
+    shmemi_span_node_t *spans; /* for each chunk of the data */
     uint32_t nodes;
     shmem_pool_policy_t policy;
     int node;
@@ -184,8 +195,8 @@ static inline bool shmemi_slab_take(shmemi_heap_class_t *c, void **block)
 /* Take an object of class `class` on arena `index`. NOMEM without a detail. */
 shmem_status_t shmemi_slab_alloc(shmemi_heap_t *heap, uint32_t index, unsigned class, void **block);
 /* A span of the thread, not the current one, was full before an object was put back, or is empty
- * now. */
-void shmemi_slab_settle(shmemi_heap_t *heap, uint32_t index, uint32_t chunk, unsigned class);
+ * now. SHMEM_OK. */
+shmem_status_t shmemi_slab_settle(shmemi_heap_t *heap, shmemi_heap_class_t *c, uint32_t chunk);
 /* Collect everywhere, give empty spans back. Returns how many. */
 uint32_t shmemi_slab_trim(shmemi_heap_t *heap);
 /* The thread ends: spans that still hold objects become orphans. */

@@ -67,12 +67,27 @@ static uint32_t pop_head(shmemi_arena_view_t *view, shmemi_span_list_t *list)
     return chunk;
 }
 
-/* Who allocates from the span: known to this process, and written down for tools. */
-static void set_home(slab_t *slab, uint32_t chunk, shmemi_heap_class_t *home)
+static uint32_t chunks_of(const slab_t *slab)
 {
-    shmemi_span_t *span = &slab->view->arena.span[chunk];
-    atomic_store_explicit(&slab->view->nodes[chunk].home, home, memory_order_relaxed);
-    atomic_store_explicit(&span->owner, home ? slab->heap->thread : 0, memory_order_relaxed);
+    unsigned shift = slab->view->arena.chunk_shift;
+    return (slab->class->pages + (1u << shift) - 1) >> shift;
+}
+
+/* Who allocates from the span, or nobody: known to this process, and written down for tools. */
+static void set_home(slab_t *slab, uint32_t chunk, bool ours)
+{
+    const shmemi_arena_t *arena = &slab->view->arena;
+    shmemi_span_t *span = &arena->span[chunk];
+    for (uint32_t i = 0; i < chunks_of(slab); i++) {
+        shmemi_span_node_t *node = &slab->view->nodes[chunk + i];
+        node->home = slab->c;
+        node->span = span;
+        node->offset =
+            (uint64_t)(arena->data - slab->heap->pool->data) + shmemi_span_offset(arena, chunk);
+        node->first = chunk;
+        atomic_store_explicit(&node->heap, ours ? slab->heap : NULL, memory_order_relaxed);
+    }
+    atomic_store_explicit(&span->owner, ours ? slab->heap->thread : 0, memory_order_relaxed);
 }
 
 /* ---- the current span ---- */
@@ -94,7 +109,6 @@ static void make_current(slab_t *slab, uint32_t chunk)
     c->span = &slab->view->arena.span[chunk];
     c->current = chunk + 1;
     c->used = &slab->view->nodes[chunk].used;
-    c->size = slab->class->size;
     c->bits = &shmemi_bits_none; /* until find_word() */
     c->hot = NULL;
     if (c->spare == chunk + 1)
@@ -147,7 +161,7 @@ static inline bool is_empty(const slab_t *slab, uint32_t chunk)
 
 static void retire(slab_t *slab, uint32_t chunk)
 {
-    set_home(slab, chunk, NULL);
+    set_home(slab, chunk, false);
     SHMEMI_KILL_POINT("memory.slab.retire");
     shmemi_span_destroy(&slab->view->arena, slab->heap->pool->actor, chunk);
 }
@@ -187,7 +201,7 @@ static bool refill_from_orphans(slab_t *slab)
         pthread_mutex_unlock(&pool->lock);
         if (chunk == UINT32_MAX)
             return false;
-        set_home(slab, chunk, slab->c);
+        set_home(slab, chunk, true);
         SHMEMI_KILL_POINT("memory.slab.adopted");
         if (collect(slab, chunk)) {
             make_current(slab, chunk);
@@ -217,11 +231,13 @@ static shmem_status_t refill_from_arena(slab_t *slab)
     if (status)
         return status;
     SHMEMI_KILL_POINT("memory.slab.refilled");
-    shmemi_span_node_t *node = &slab->view->nodes[chunk];
-    if (node->list || atomic_load_explicit(&node->home, memory_order_relaxed))
-        return lost(slab, chunk, "was handed out twice");
-    node->used = 0;
-    set_home(slab, chunk, slab->c);
+    for (uint32_t i = 0; i < chunks_of(slab); i++) {
+        const shmemi_span_node_t *node = &slab->view->nodes[chunk + i];
+        if (node->list || atomic_load_explicit(&node->heap, memory_order_relaxed))
+            return lost(slab, chunk, "was handed out twice");
+    }
+    slab->view->nodes[chunk].used = 0;
+    set_home(slab, chunk, true);
     make_current(slab, chunk);
     shmemi_pool_note_high(pool);
     return SHMEM_OK;
@@ -269,17 +285,16 @@ shmem_status_t shmemi_slab_alloc(shmemi_heap_t *heap, uint32_t index, unsigned c
 
 /* ---- free ---- */
 
-void shmemi_slab_settle(shmemi_heap_t *heap, uint32_t index, uint32_t chunk, unsigned class)
+shmem_status_t shmemi_slab_settle(shmemi_heap_t *heap, shmemi_heap_class_t *c, uint32_t chunk)
 {
-    slab_t slab = slab_of(heap, heap->arena[index], index, class);
-    shmemi_heap_class_t *c = slab.c;
+    slab_t slab = slab_of(heap, heap->arena[c->arena], c->arena, c->class);
     shmemi_span_node_t *node = &slab.view->nodes[chunk];
     if (node->list == &c->full) {
         unlist(slab.view, chunk);
         push_tail(slab.view, &c->available, chunk);
     }
     if (node->used || node->list != &c->available)
-        return;
+        return SHMEM_OK;
     bool current_is_empty = c->current && !slab.view->nodes[c->current - 1].used;
     if (!c->spare && !current_is_empty) {
         c->spare = chunk + 1;
@@ -287,6 +302,7 @@ void shmemi_slab_settle(shmemi_heap_t *heap, uint32_t index, uint32_t chunk, uns
         unlist(slab.view, chunk);
         retire(&slab, chunk);
     }
+    return SHMEM_OK;
 }
 
 /* ---- trim and thread end ---- */
@@ -318,7 +334,7 @@ static void adopt_all(slab_t *slab)
     pthread_mutex_lock(&pool->lock);
     while (orphans->head) {
         uint32_t chunk = pop_head(slab->view, orphans);
-        set_home(slab, chunk, slab->c);
+        set_home(slab, chunk, true);
         push_tail(slab->view, &slab->c->full, chunk);
     }
     pthread_mutex_unlock(&pool->lock);
@@ -356,7 +372,7 @@ static void orphan_list(slab_t *slab, shmemi_span_list_t *list)
 {
     while (list->head) {
         uint32_t chunk = pop_head(slab->view, list);
-        set_home(slab, chunk, NULL);
+        set_home(slab, chunk, false);
         SHMEMI_KILL_POINT("memory.slab.orphaned");
         push_tail(slab->view, &slab->view->orphans[slab->class_index], chunk);
     }

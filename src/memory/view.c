@@ -156,27 +156,31 @@ bool shmemi_pool_is_ready(const void *memory)
 
 /* ---- attach and detach ---- */
 
-/* Private, and touched only where this process has spans. */
-static shmem_status_t nodes_map(shmemi_arena_view_t *view)
+static size_t nodes_bytes(const shmemi_pool_t *pool)
 {
-    size_t bytes = sizeof *view->nodes * (size_t)view->arena.chunks;
+    return sizeof *pool->spans * (size_t)((pool->data_bytes >> pool->chunk_bits) + 1);
+}
+
+/* Private, and touched only where this process has spans. */
+static shmem_status_t nodes_map(shmemi_pool_t *pool)
+{
     void *memory = MAP_FAILED;
     if (!SHMEMI_FAULT("memory.view.nodes"))
-        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+        memory = mmap(NULL, nodes_bytes(pool), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return shmemi_fail_errno(LAYER, "private memory of %zu bytes for the view of a pool",
-                                 bytes);
-    view->nodes = memory;
+                                 nodes_bytes(pool));
+    pool->spans = memory;
+    for (uint32_t i = 0; i < pool->nodes; i++)
+        pool->arenas[i].nodes = pool->spans + (pool->data_stride * i >> pool->chunk_bits);
     return SHMEM_OK;
 }
 
 static void view_free(shmemi_pool_t *pool)
 {
-    for (uint32_t i = 0; i < pool->nodes; i++)
-        if (pool->arenas[i].nodes)
-            munmap(pool->arenas[i].nodes,
-                   sizeof *pool->arenas[i].nodes * (size_t)pool->arenas[i].arena.chunks);
+    if (pool->spans)
+        munmap(pool->spans, nodes_bytes(pool));
     free(pool->latency);
     free(pool);
 }
@@ -219,10 +223,10 @@ shmem_status_t shmemi_pool_attach(void *memory, uint64_t segment_bytes, shmemi_a
     view->nodes = layout.nodes;
     view_fill(view, memory, &header, actor, topology);
     status = shmemi_policy_init(view);
-    for (uint32_t i = 0; i < layout.nodes && !status; i++) {
+    for (uint32_t i = 0; i < layout.nodes; i++)
         shmemi_arena_init(&view->arenas[i].arena, memory, &layout, i);
-        status = nodes_map(&view->arenas[i]);
-    }
+    if (!status)
+        status = nodes_map(view);
     if (status) {
         view_free(view);
         return status;
