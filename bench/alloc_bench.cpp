@@ -10,6 +10,7 @@
  * Peers: boost.interprocess in shared memory (the same task); mimalloc and glibc, which are private
  * to each process, as the measure of what allocators can do.
  */
+#include <dlfcn.h>
 #include <math.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,12 +32,8 @@
 namespace ipc = boost::interprocess;
 #endif
 
-/* glibc's own, even where another library took over malloc. */
-extern "C" void *__libc_malloc(size_t);
-extern "C" void __libc_free(void *);
-
 static const size_t POOL_BYTES = (size_t)1 << 30;
-enum { LIVE = 10000, STEPS = 200000, BATCH = 64, REPEATS = 21 };
+enum { LIVE = 10000, STEPS = 200000, BATCH = 64, REPEATS = 21, TWO_REPEATS = 5 };
 
 static void must(shmem_status_t status, const char *what)
 {
@@ -91,10 +88,19 @@ struct Private {
     void finish() {}
 };
 
+/* glibc's own functions, even where another library took over malloc. */
 struct Glibc : Private {
     static constexpr const char *name = "glibc (private)";
-    void *alloc(size_t n) { return __libc_malloc(n); }
-    void free(void *p) { __libc_free(p); }
+    void *(*malloc_function)(size_t);
+    void (*free_function)(void *);
+    void prepare()
+    {
+        void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+        malloc_function = (void *(*)(size_t))dlsym(libc, "malloc");
+        free_function = (void (*)(void *))dlsym(libc, "free");
+    }
+    void *alloc(size_t n) { return malloc_function(n); }
+    void free(void *p) { free_function(p); }
 };
 
 #if HAVE_MIMALLOC
@@ -225,47 +231,72 @@ template <class A> static double two_processes(A &a, const size_t *sizes)
     return failed ? -1 : worst;
 }
 
-template <class A> static void measure(const size_t *sizes)
+/* ---- all of them in turn, so that a busy machine is busy for all ---- */
+
+static const char two[] = "two processes, 10000 live, 64 B to 64 KiB";
+
+struct Samples {
+    double pair[REPEATS], batch[REPEATS], two[TWO_REPEATS];
+};
+
+template <class A> static void sample(A &a, Samples &s, size_t n, int i)
+{
+    s.pair[i] = pair_ns(a, n);
+    s.batch[i] = batch_ns(a, n);
+}
+
+template <class A> static void report(const A &, Samples &s, size_t n)
+{
+    char what[64];
+    snprintf(what, sizeof what, "pair %zu", n);
+    bench_report("alloc", what, A::name, "ns", bench_summary(s.pair, REPEATS));
+    snprintf(what, sizeof what, "batch %zu", n);
+    bench_report("alloc", what, A::name, "ns", bench_summary(s.batch, REPEATS));
+}
+
+template <class... As> static void measure(const size_t *sizes, As &...as)
 {
     static const size_t wanted[] = {64,   128,   256,   512,   1024,   4096,
                                     8192, 16384, 32768, 65536, 262144, 1048576};
-    A a;
-    double samples[REPEATS];
-    char what[64];
-    a.prepare();
+    Samples samples[sizeof...(As)];
+    int k;
+    (as.prepare(), ...);
     bench_pin(0);
     for (size_t n : wanted) {
-        for (double &s : samples)
-            s = pair_ns(a, n);
-        snprintf(what, sizeof what, "pair %zu", n);
-        bench_report("alloc", what, A::name, "ns", bench_summary(samples, REPEATS));
-        for (double &s : samples)
-            s = batch_ns(a, n);
-        snprintf(what, sizeof what, "batch %zu", n);
-        bench_report("alloc", what, A::name, "ns", bench_summary(samples, REPEATS));
+        for (int i = 0; i < REPEATS; i++)
+            k = 0, (sample(as, samples[k++], n, i), ...);
+        k = 0, (report(as, samples[k++], n), ...);
     }
-    int repeats = 3;
-    for (int i = 0; i < repeats; i++)
-        samples[i] = two_processes(a, sizes);
-    bench_report("alloc", "two processes, 10000 live, 64 B to 64 KiB", A::name, "ns",
-                 bench_summary(samples, repeats));
-    a.finish();
+    for (int i = 0; i < TWO_REPEATS; i++)
+        k = 0, ((samples[k++].two[i] = two_processes(as, sizes)), ...);
+    k = 0,
+    (bench_report("alloc", two, As::name, "ns", bench_summary(samples[k++].two, TWO_REPEATS)), ...);
+    (as.finish(), ...);
 }
 
 int main()
 {
     const size_t *sizes = sizes_make();
-    measure<Shmem>(sizes);
-    measure<Glibc>(sizes);
-#if HAVE_MIMALLOC
-    measure<Mimalloc>(sizes);
-#else
+    Shmem ours;
+    Glibc glibc;
+#if !HAVE_MIMALLOC
     bench_missing("alloc", "all", "mimalloc (private)", "not installed when this was built");
 #endif
-#if HAVE_BOOST
-    measure<Boost>(sizes);
-#else
+#if !HAVE_BOOST
     bench_missing("alloc", "all", "boost.interprocess", "not installed when this was built");
+#endif
+#if HAVE_MIMALLOC && HAVE_BOOST
+    Mimalloc mimalloc;
+    Boost boost;
+    measure(sizes, ours, glibc, mimalloc, boost);
+#elif HAVE_MIMALLOC
+    Mimalloc mimalloc;
+    measure(sizes, ours, glibc, mimalloc);
+#elif HAVE_BOOST
+    Boost boost;
+    measure(sizes, ours, glibc, boost);
+#else
+    measure(sizes, ours, glibc);
 #endif
     return 0;
 }
