@@ -8,8 +8,8 @@
 
 #define LAYER "job"
 
-/* Variables that only a launcher sets, for each process that it starts. (Slurm's are not among them:
- * they are there in a batch script, too.) */
+/* Variables that only a launcher sets, for each process that it starts. (Slurm's are not among
+ * them: they are there in a batch script, too.) */
 static const char *const counts[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
 
 shmem_status_t shmemi_launcher_check(void)

@@ -10,14 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define INSTRUMENTED 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define INSTRUMENTED 1
-#endif
+#include "base/sanitizer.h"
 
 /* NO_CARRY: no iteration reads what another one writes, also where dst is a or b. */
 #if defined(__clang__)
@@ -27,7 +20,7 @@
 #define OPTIMIZED __attribute__((optimize("O3")))
 #define NO_CARRY  _Pragma("GCC ivdep")
 #endif
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(INSTRUMENTED)
+#if defined(__x86_64__) && defined(__gnu_linux__) && !SHMEMI_TSAN && !SHMEMI_ASAN
 #define CLONED __attribute__((target_clones("avx2", "default")))
 #else
 #define CLONED

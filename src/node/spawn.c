@@ -20,16 +20,16 @@
 #include <unistd.h>
 
 #include "base/fault.h"
+#include "base/sanitizer.h"
 #include "base/status.h"
 #include "node/client_core.h"
-#include "os/space.h" /* defines __SANITIZE_THREAD__ for clang, too */
 
 #define LAYER "node"
 
 enum { STACK_BYTES = 65536 };
 
 /* ThreadSanitizer's clone() is made for fork and breaks in a child that shares memory. */
-#ifdef __SANITIZE_THREAD__
+#if SHMEMI_TSAN
 int __clone(int (*function)(void *), void *stack, int flags, void *arg, ...);
 #define CLONE __clone
 #else

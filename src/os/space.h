@@ -16,17 +16,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/sanitizer.h"
 #include "shmem/status.h"
 
 /* Base and length of the range: compile-time constants of the platform (they are part of the
  * layout that client and server must agree on). 32 TiB + 16 TiB on 64-bit builds; lower and smaller
  * under ThreadSanitizer, which forbids most addresses, and on aarch64 (39-bit kernels). */
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer) && !defined(__SANITIZE_THREAD__)
-#define __SANITIZE_THREAD__ 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__) || defined(__aarch64__)
+#if SHMEMI_TSAN || defined(__aarch64__)
 #define SHMEMI_SPACE_BASE  0x2000000000ull /* 128 GiB */
 #define SHMEMI_SPACE_BYTES 0x2000000000ull /* 128 GiB */
 #else

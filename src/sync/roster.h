@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/sanitizer.h"
 #include "base/stats.h"
 #include "base/util.h"
 #include "shmem/status.h"
@@ -169,16 +170,10 @@ static inline const shmemi_self_t *shmemi_self(const shmemi_actor_t *actor)
     return shmemi_self_lookup(actor);
 }
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer) && !defined(__SANITIZE_THREAD__)
-#define __SANITIZE_THREAD__ 1
-#endif
-#endif
-
 /* A full fence. ThreadSanitizer does not know stand-alone fences: there, an atomic operation. */
 static inline void shmemi_full_fence(void)
 {
-#ifdef __SANITIZE_THREAD__
+#if SHMEMI_TSAN
     _Atomic int word = 0;
     atomic_fetch_add_explicit(&word, 1, memory_order_seq_cst);
 #else

@@ -3,21 +3,13 @@
 #include "xport/direct.h"
 
 #include "base/fault.h"
-
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define INSTRUMENTED 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define INSTRUMENTED 1
-#endif
+#include "base/sanitizer.h"
 
 /* The string instruction writes whole lines without reading them first. Stores that follow it in
  * program order become visible after it, so a signal still implies its data. */
 void shmemi_direct_copy_large(void *dst, const void *src, size_t n)
 {
-#if defined(__x86_64__) && !defined(INSTRUMENTED)
+#if defined(__x86_64__) && !SHMEMI_TSAN && !SHMEMI_ASAN
     __asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(n) : : "memory");
 #else
     memcpy(dst, src, n);
