@@ -20,6 +20,8 @@
 
 #define LAYER "memory"
 
+enum { TRIES = 3 };
+
 typedef struct walk {
     shmemi_arena_t *arena;
     const shmemi_classes_t *classes;
@@ -158,10 +160,9 @@ shmem_status_t shmemi_check_arena_locked(shmemi_arena_t *arena, const shmemi_cla
     return status ? status : check_counters(&walk);
 }
 
-shmem_status_t shmemi_pool_check(shmemi_pool_t *pool)
+static shmem_status_t check_arenas(shmemi_pool_t *pool)
 {
     shmem_status_t result = SHMEM_OK;
-    shmemi_recover_sweep(pool); /* what the dead left is no violation */
     for (uint32_t i = 0; i < pool->nodes && !result; i++) {
         shmemi_arena_t *arena = &pool->arenas[i].arena;
         shmem_status_t status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
@@ -169,6 +170,18 @@ shmem_status_t shmemi_pool_check(shmemi_pool_t *pool)
             return status;
         result = shmemi_check_arena_locked(arena, &pool->classes, pool->actor->roster);
         shmemi_arena_unlock(arena, pool->actor, SHMEM_OK);
+    }
+    return result;
+}
+
+shmem_status_t shmemi_pool_check(shmemi_pool_t *pool)
+{
+    shmem_status_t result = SHMEM_OK;
+    for (int i = 0; i < TRIES; i++) { /* a client may die between the sweep and the walk */
+        shmemi_recover_sweep(pool, true);
+        result = check_arenas(pool);
+        if (result != SHMEM_ERR_CORRUPT)
+            break;
     }
     return result;
 }

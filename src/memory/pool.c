@@ -159,7 +159,7 @@ static shmem_status_t alloc_request(shmemi_heap_t *heap, const request_t *r,
     shmem_status_t status = try_arenas(heap, r, r->class, order, n, block);
     if (status != SHMEM_ERR_NOMEM)
         return status;
-    if (shmemi_heap_relieve(heap) + shmemi_recover_sweep(pool))
+    if (shmemi_heap_relieve(heap) + shmemi_recover_sweep(pool, false))
         status = try_arenas(heap, r, r->class, order, n, block);
     if (status == SHMEM_ERR_NOMEM && r->class < SHMEMI_CLASSES)
         status = try_arenas(heap, r, SHMEMI_CLASSES, order, n, block);

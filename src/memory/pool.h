@@ -258,8 +258,9 @@ typedef struct shmemi_reclaim {
 } shmemi_reclaim_t;
 
 shmem_status_t shmemi_recover_arena(shmemi_arena_t *arena, shmemi_reclaim_t *reclaim);
-/* Give back what dead clients left in any arena of the view. Returns the number of blocks. */
-uint64_t shmemi_recover_sweep(shmemi_pool_t *pool);
+/* Give back what dead clients left in any arena of the view, if somebody died since the last time
+ * or `always`. Returns the number of blocks. */
+uint64_t shmemi_recover_sweep(shmemi_pool_t *pool, bool always);
 
 /* ---- pool.c ---- */
 

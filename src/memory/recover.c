@@ -91,12 +91,12 @@ shmem_status_t shmemi_recover_arena(shmemi_arena_t *arena, shmemi_reclaim_t *rec
     return shmemi_arena_unlock(arena, reclaim->actor, status);
 }
 
-uint64_t shmemi_recover_sweep(shmemi_pool_t *pool)
+uint64_t shmemi_recover_sweep(shmemi_pool_t *pool, bool always)
 {
     shmemi_reclaim_t reclaim = {pool->actor, 0, SHMEMI_FOREVER, 0};
     /* SYNC roster-deaths: acquire, pairs with release in shmemi_roster_client_remove() */
     uint32_t deaths = atomic_load_explicit(&pool->actor->roster->deaths, memory_order_acquire);
-    if (atomic_load_explicit(&pool->deaths_swept, memory_order_relaxed) == deaths)
+    if (!always && atomic_load_explicit(&pool->deaths_swept, memory_order_relaxed) == deaths)
         return 0;
     for (uint32_t i = 0; i < pool->nodes; i++)
         shmemi_recover_arena(&pool->arenas[i].arena, &reclaim);
