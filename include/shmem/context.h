@@ -58,13 +58,18 @@ SHMEM_API shmem_status_t shmem_context_init(shmem_context_t *context);
 /*
  * Leave. Collective: waits until all living PEs leave, so that nobody's memory goes away under
  * another's put; a dead PE does not hold it up. Unmaps and destroys what the context still has.
- * NULL is accepted. Afterwards the handle is invalid.
+ * NULL is accepted. Afterwards the handle is invalid, as are the symmetric memory and the pools
+ * made with it (pools are closed; shmem_pool_close() may follow and does nothing). Using such a
+ * handle is a mistake that gives STATE as long as the process has finalized, destroyed or closed
+ * fewer than 64 others of its kind since; later it is undefined.
  * Returns SHMEM_OK, or what ended badly (PEER_DEAD with the name of a PE that died in the job's
- * life, MISMATCH when a PE called something else here): the context is gone in every case.
+ * life, MISMATCH when a PE called something else here): the context is gone in every case, except
+ * for STATE: it is finalized already, or another thread is inside a collective call of it.
  */
 SHMEM_API shmem_status_t shmem_context_finalize(shmem_context_t context);
 
-/* Rank of the calling PE, and number of PEs. Never fail for a valid context. */
+/* Rank of the calling PE, and number of PEs. Never fail for a valid context; -1 for NULL and a
+ * finalized one. */
 SHMEM_API int shmem_context_rank(shmem_context_t context);
 SHMEM_API int shmem_context_size(shmem_context_t context);
 

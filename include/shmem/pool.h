@@ -51,12 +51,18 @@ typedef struct shmem_pool_params {
 SHMEM_API shmem_status_t shmem_pool_create(shmem_context_t context, const char *name,
                                            const shmem_pool_params_t *params, shmem_pool_t *pool);
 
-/* Open an existing pool. NOT_FOUND, ACCESS (another user's), VERSION, CORRUPT, SERVER_LOST. */
+/*
+ * Open an existing pool. One that the context has open already (its creator included) is the same
+ * handle again, counted: each open, and the create, wants its shmem_pool_close().
+ * Errors: INVALID, NOT_FOUND, ACCESS (another user's), VERSION, CORRUPT, SERVER_LOST, STATE.
+ */
 SHMEM_API shmem_status_t shmem_pool_open(shmem_context_t context, const char *name,
                                          shmem_pool_t *pool);
 
-/* Close. The caller's blocks are given back to the pool, those of other processes stay. No thread
- * may be inside a call on it. NULL is accepted. */
+/* Undo one shmem_pool_create() or shmem_pool_open(). The last one closes: the caller's blocks are
+ * given back to the pool, those of other processes stay; no thread may be inside a call on it. NULL
+ * and a pool that is closed already (the end of its context closes it) are accepted: nothing
+ * happens. Operations on a closed pool give STATE for some time (see shmem_context_finalize()). */
 SHMEM_API void shmem_pool_close(shmem_pool_t pool);
 
 /*

@@ -16,8 +16,12 @@
  * (see each object); a killed waiter never blocks a waker. Without a node server (it was killed)
  * deaths go unnoticed until a server runs again; timeouts still work.
  *
+ * Alignment: every object lies on a multiple of 64 bytes. Variables, symmetric memory and pool
+ * blocks do; in memory of another kind (malloc, offsets in a buffer) it is for the caller to see to
+ * that. The init functions refuse anything else with INVALID.
+ *
  * Errors of all: INVALID (NULL, not initialized), CORRUPT (impossible content), STATE (context of a
- * forked parent), LIMIT (too many threads).
+ * forked parent, finalized context), LIMIT (too many threads).
  */
 #ifndef SHMEM_SYNC_H
 #define SHMEM_SYNC_H

@@ -30,6 +30,8 @@ typedef struct {
 SHMEM_API shmem_status_t shmem_topology_create(shmem_topology_t *topology);
 SHMEM_API void shmem_topology_destroy(shmem_topology_t topology);
 
+/* Number of nodes, at least 1; 0 for NULL. Of the functions below, those that return a number take
+ * NULL as a machine without nodes, processors and caches. */
 SHMEM_API int shmem_topology_nodes(shmem_topology_t topology);
 /* INVALID: no such node. */
 SHMEM_API shmem_status_t shmem_topology_node(shmem_topology_t topology, int node,

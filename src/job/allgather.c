@@ -3,6 +3,8 @@
  * scratch memories in pieces. */
 #include "job/coll.h"
 
+#include <stdint.h>
+
 #include "base/fault.h"
 #include "base/status.h"
 #include "xport/direct.h"
@@ -60,13 +62,21 @@ static shmem_status_t arguments_check(shmem_context_t c, const void *dst, const 
 {
     size_t total;
     if (bytes && (!dst || !src))
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "allgather of %zu bytes from %p to %p", bytes,
-                           src, dst);
-    if (__builtin_mul_overflow(bytes, (size_t)c->size, &total))
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           "shmem_coll_allgather of %zu bytes: %s is NULL", bytes,
+                           src ? "dst" : "src");
+    if (__builtin_mul_overflow(bytes, (size_t)c->size, &total) || total > PTRDIFF_MAX)
         return shmemi_fail(SHMEM_ERR_OVERFLOW, LAYER,
                            "allgather of %zu bytes from each of %d PEs: more bytes than can be "
                            "counted",
                            bytes, c->size);
+    if (src != (const char *)dst + (size_t)c->rank * bytes &&
+        shmemi_coll_overlap(dst, total, src, bytes))
+        return shmemi_fail(
+            SHMEM_ERR_INVALID, LAYER,
+            "shmem_coll_allgather of %zu bytes from %p to the %zu bytes at %p: src "
+            "and dst overlap; give memory outside of dst, or dst + rank * bytes (%p)",
+            bytes, src, total, dst, (const void *)((const char *)dst + (size_t)c->rank * bytes));
     return SHMEM_OK;
 }
 

@@ -161,13 +161,19 @@ static shmem_status_t arguments_check(job_t *j)
                            "allreduce of type %d with operation %d: types are 0 to %d, operations "
                            "0 to %d",
                            (int)j->type, (int)j->op, SHMEM_TYPE_DOUBLE, SHMEM_MAX);
-    if (__builtin_mul_overflow(j->count, j->element, &bytes))
+    if (__builtin_mul_overflow(j->count, j->element, &bytes) || bytes > PTRDIFF_MAX)
         return shmemi_fail(SHMEM_ERR_OVERFLOW, LAYER,
                            "allreduce of %zu elements of %zu bytes: more bytes than can be counted",
                            j->count, j->element);
     if (j->count && (!j->dst || !j->src))
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "allreduce of %zu elements from %p to %p",
-                           j->count, (const void *)j->src, (void *)j->dst);
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           "shmem_coll_allreduce of %zu elements: %s is NULL", j->count,
+                           j->src ? "dst" : "src");
+    if (j->dst != j->src && shmemi_coll_overlap(j->dst, bytes, j->src, bytes))
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           "shmem_coll_allreduce of %zu bytes from %p to %p: src and dst overlap; "
+                           "give the same address for both, or %zu bytes apart",
+                           bytes, (const void *)j->src, (void *)j->dst, bytes);
     return SHMEM_OK;
 }
 

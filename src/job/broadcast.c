@@ -44,6 +44,21 @@ static shmem_status_t large(shmem_context_t c, shmemi_call_t *call, char *buffer
     return shmemi_step_next(c, call);
 }
 
+static shmem_status_t arguments_check(shmem_context_t c, const void *buffer, size_t bytes, int root)
+{
+    if (root < 0 || root >= c->size)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           "shmem_coll_broadcast from PE %d: the job has PEs 0 to %d", root,
+                           c->size - 1);
+    if (bytes && !buffer)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           "shmem_coll_broadcast of %zu bytes: the buffer is NULL", bytes);
+    if (bytes > PTRDIFF_MAX)
+        return shmemi_fail(SHMEM_ERR_OVERFLOW, LAYER,
+                           "shmem_coll_broadcast of %zu bytes: more than a buffer can have", bytes);
+    return SHMEM_OK;
+}
+
 shmem_status_t shmem_coll_broadcast(shmem_context_t context, void *buffer, size_t bytes, int root)
 {
     const shmemi_self_t *self;
@@ -51,12 +66,9 @@ shmem_status_t shmem_coll_broadcast(shmem_context_t context, void *buffer, size_
     if (status)
         return status;
     shmemi_call_t call = {.kind = SHMEMI_CALL_BROADCAST, .root = (uint32_t)root, .size = bytes};
-    if (root < 0 || root >= context->size || (bytes && !buffer))
-        status = shmemi_call_refuse(
-            context, &call,
-            shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                        "broadcast of %zu bytes at %p from PE %d: the job has PEs 0 to %d", bytes,
-                        buffer, root, context->size - 1));
+    status = arguments_check(context, buffer, bytes, root);
+    if (status)
+        status = shmemi_call_refuse(context, &call, status);
     else if (!context->alone)
         status = bytes <= SHMEMI_COLL_SMALL ? by_steps(context, &call, buffer, bytes)
                                             : large(context, &call, buffer, bytes);

@@ -36,7 +36,7 @@ static void describe_arguments(const shmemi_call_t *call, char *text, size_t byt
         snprintf(text, bytes, "%llu bytes", size);
         break;
     case SHMEMI_CALL_DESTROY:
-        snprintf(text, bytes, "object %llu", size);
+        snprintf(text, bytes, "object number %llu in order of creation", size);
         break;
     case SHMEMI_CALL_BROADCAST:
         snprintf(text, bytes, "%llu bytes, root %u", size, call->root);

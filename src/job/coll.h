@@ -19,6 +19,13 @@
 /* Up to so many bytes a second copy costs less than the steps that avoid it. */
 enum { SHMEMI_COLL_SMALL = 16384 };
 
+/* Do [a, a + a_bytes) and [b, b + b_bytes) share a byte? Nothing of them need be mapped. */
+static inline bool shmemi_coll_overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_bytes && b_bytes && (x < y ? y - x < a_bytes : x - y < b_bytes);
+}
+
 /* Put `bytes` (at most SHMEMI_HALF) at src where they travel with the next step. */
 void shmemi_coll_send(shmem_context_t context, const void *src, size_t bytes);
 

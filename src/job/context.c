@@ -5,6 +5,9 @@
  * Leaving has two forms. In step with the others it is a collective step like any other; a PE whose
  * peers still call something else takes part in those steps (they get a mismatch) until all
  * finalize. A broken context waits until every other PE is leaving, gone or dead, by their states.
+ *
+ * A finalized context is buried (job/graves.h): its actor is one that is closed, so that every call
+ * which asks who the caller is gives STATE. That question is part of each call's short way anyway.
  */
 #include "job/context.h"
 
@@ -17,13 +20,13 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "job/crowd.h"
+#include "job/graves.h"
 #include "job/launcher.h"
 #include "job/lifeline.h"
 #include "job/memory.h"
 #include "job/peers.h"
 #include "job/pool_api.h"
 #include "job/step.h"
-#include "os/identity.h"
 
 #define LAYER "job"
 
@@ -104,13 +107,17 @@ static shmem_status_t join(shmem_context_t c, int64_t timeout)
     return shmemi_call_end(c, status);
 }
 
-/* In a forked child nothing is said to the others: the membership is the parent's. */
-static void context_free(shmem_context_t c)
+static shmemi_cemetery_t finalized;
+static shmemi_actor_t closed_actor; /* id 0 */
+
+/* All but the handle. In a forked child nothing is said to the others: the membership is the
+ * parent's. */
+static void context_clear(shmem_context_t c)
 {
-    bool forked = c->actor && c->actor->fork_generation != shmemi_fork_generation();
+    bool inherited = shmemi_context_is_inherited(c);
     shmemi_pool_drop_all(c);
     shmemi_memory_drop_all(c);
-    if (forked) {
+    if (inherited) {
         shmemi_lifeline_drop(c);
     } else {
         shmemi_control_close(c);
@@ -119,7 +126,9 @@ static void context_free(shmem_context_t c)
     shmemi_client_detach(c->client);
     shmem_topology_destroy(c->topology);
     free(c->sources);
-    free(c);
+    memset(c, 0, sizeof *c);
+    c->actor = &closed_actor;
+    c->rank = c->size = -1;
 }
 
 static shmem_status_t context_create(shmem_context_t c, const shmem_context_params_t *p)
@@ -163,7 +172,8 @@ shmem_status_t shmem_context_init_params(shmem_context_t *context,
     if (status) {
         char text[SHMEMI_BROKEN_TEXT * 2];
         snprintf(text, sizeof text, "%s", shmem_error_detail()->text);
-        context_free(c);
+        context_clear(c);
+        free(c);
         return shmemi_quiet(status, LAYER, "%s", text);
     }
     shmemi_control_release_held(c);
@@ -244,15 +254,24 @@ shmem_status_t shmem_context_finalize(shmem_context_t context)
 {
     if (!context)
         return SHMEM_OK;
+    if (shmemi_context_is_closed(context))
+        return shmemi_fail(SHMEM_ERR_STATE, LAYER,
+                           "this context is finalized already: finalize each context once");
     if (atomic_load_explicit(&context->inside, memory_order_relaxed))
         return shmemi_fail(SHMEM_ERR_STATE, LAYER,
                            "another thread is inside a collective call of PE %d: the context stays",
                            context->rank);
     shmem_status_t status = leave(context);
+    shmem_error_detail_t detail = *shmem_error_detail();
+    char text[SHMEMI_BROKEN_TEXT * 2];
+    snprintf(text, sizeof text, "%s", detail.text);
     if (context->settings.stats)
         log_stats(context);
-    context_free(context);
+    context_clear(context);
+    shmemi_bury(&finalized, context);
     SHMEMI_KILL_POINT("job.finalize.left");
+    if (shmem_error_detail()->text != detail.text || strcmp(detail.text, text))
+        shmemi_quiet(detail.status, detail.layer, "%s", text); /* what was clean-up's */
     return status;
 }
 

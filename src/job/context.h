@@ -13,6 +13,7 @@
 
 #include "base/settings.h"
 #include "node/client.h"
+#include "os/identity.h"
 #include "shmem/context.h"
 #include "shmem/memory.h"
 #include "shmem/topology.h"
@@ -45,8 +46,6 @@ struct shmem_context {
 
     shmem_topology_t topology; /* made at the first need; may be NULL */
     struct shmem_memory *memories;
-    struct shmem_memory *graveyard; /* destroyed objects, kept so that late uses are errors */
-    unsigned graves;
     uint64_t next_memory;
     uint64_t steps;
     uint32_t deaths;      /* of the roster, at the last look that found nobody dead */
@@ -61,6 +60,18 @@ struct shmem_context {
 static inline shmemi_actor_t *shmemi_context_actor(shmem_context_t context)
 {
     return context->actor;
+}
+
+/* Was it finalized? Its handle is readable for some time afterwards. */
+static inline bool shmemi_context_is_closed(shmem_context_t context)
+{
+    return !context->actor->id;
+}
+
+/* Is this process a forked child and the context its parent's? Then the mappings are, too. */
+static inline bool shmemi_context_is_inherited(shmem_context_t context)
+{
+    return context->actor && context->actor->fork_generation != shmemi_fork_generation();
 }
 
 /* The context's view of the machine, made at the first call. */

@@ -17,6 +17,7 @@
 
 #include "base/fault.h"
 #include "base/status.h"
+#include "job/graves.h"
 #include "job/mapped.h"
 #include "job/peers.h"
 #include "job/step.h"
@@ -27,7 +28,7 @@
 
 #define LAYER "job"
 
-enum { GRAVES = 64 }; /* destroyed objects kept, to recognize late uses */
+static shmemi_cemetery_t destroyed;
 
 /* What a PE tells the others of its part of the work. */
 typedef struct report {
@@ -36,13 +37,25 @@ typedef struct report {
 } report_t;
 _Static_assert(sizeof(report_t) == SHMEMI_PAYLOAD, "a report fills the payload");
 
+const char *shmemi_memory_words(uint64_t id, char *text, size_t bytes)
+{
+    const char *ending = "th";
+    if (id % 100 < 11 || id % 100 > 13)
+        ending = id % 10 == 1 ? "st" : id % 10 == 2 ? "nd" : id % 10 == 3 ? "rd" : "th";
+    snprintf(text, bytes, "(the %llu%s that the context created)", (unsigned long long)id, ending);
+    return text;
+}
+
 shmem_status_t shmemi_memory_check(shmem_memory_t memory)
 {
+    char words[SHMEMI_MEMORY_WORDS];
     if (memory && memory->magic == SHMEMI_MEMORY_LIVE)
         return SHMEM_OK;
     if (memory && memory->magic == SHMEMI_MEMORY_DEAD)
-        return shmemi_fail(SHMEM_ERR_STATE, LAYER, "symmetric memory object %llu was destroyed",
-                           (unsigned long long)memory->id);
+        return shmemi_fail(SHMEM_ERR_STATE, LAYER,
+                           "symmetric memory %s is gone, by shmem_memory_destroy() or with the end "
+                           "of its context: create it again",
+                           shmemi_memory_words(memory->id, words, sizeof words));
     return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "%p is no symmetric memory object",
                        (void *)memory);
 }
@@ -174,7 +187,7 @@ static shmem_status_t map_and_fill(struct shmem_memory *m)
 
 static void release(struct shmem_memory *m)
 {
-    if (m->base)
+    if (m->base && !shmemi_context_is_inherited(m->context))
         shmemi_space_unmap(m->base);
     m->base = NULL;
     if (m->segment.bytes)
@@ -257,24 +270,15 @@ shmem_status_t shmem_memory_create(shmem_context_t context, shmem_memory_t *memo
 
 static void bury(struct shmem_memory *m)
 {
-    shmem_context_t c = m->context;
     shmemi_mapped_lock();
     if (m->maps)
         shmemi_mapped_remove_locked(m);
     m->maps = 0;
     release(m);
     m->magic = SHMEMI_MEMORY_DEAD;
+    m->context = NULL;
     shmemi_mapped_unlock();
-    m->next = c->graveyard;
-    c->graveyard = m;
-    if (++c->graves <= GRAVES)
-        return;
-    struct shmem_memory **last = &c->graveyard;
-    while ((*last)->next)
-        last = &(*last)->next;
-    free(*last);
-    *last = NULL;
-    c->graves--;
+    shmemi_bury(&destroyed, m);
 }
 
 static void unlink_live(struct shmem_memory *m)
@@ -315,10 +319,4 @@ void shmemi_memory_drop_all(shmem_context_t c)
         c->memories = m->next;
         bury(m);
     }
-    while (c->graveyard) {
-        struct shmem_memory *m = c->graveyard;
-        c->graveyard = m->next;
-        free(m);
-    }
-    c->graves = 0;
 }

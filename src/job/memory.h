@@ -28,12 +28,16 @@ struct shmem_memory {
     uint64_t id;
     _Atomic unsigned maps; /* shmem_memory_map() calls not yet undone */
     shmemi_segment_t segment;
-    struct shmem_memory *next;        /* in context->memories or ->graveyard */
+    struct shmem_memory *next;        /* in context->memories */
     struct shmem_memory *next_mapped; /* in the process's table */
 };
 
 /* Is the handle that of a live object? INVALID, STATE (destroyed). */
 shmem_status_t shmemi_memory_check(shmem_memory_t memory);
+
+/* "(the 2nd that the context created)" into text: users know objects by their order. */
+enum { SHMEMI_MEMORY_WORDS = 64 };
+const char *shmemi_memory_words(uint64_t id, char *text, size_t bytes);
 
 static inline bool shmemi_memory_is_mapped(struct shmem_memory *memory)
 {
@@ -59,7 +63,7 @@ shmemi_place_t shmemi_memory_locate(shmem_context_t context, const void *buffer,
 char *shmemi_memory_resolve(shmem_context_t context, const shmemi_place_t *place, int rank,
                             uint64_t bytes);
 
-/* Unmap and close everything that the context still has, and the destroyed objects. */
+/* Unmap and close everything that the context still has. */
 void shmemi_memory_drop_all(shmem_context_t context);
 
 #endif

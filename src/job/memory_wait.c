@@ -46,16 +46,16 @@ static shmem_status_t word_alive(void *arg)
 
 static shmem_status_t arguments_check(shmem_memory_t memory, size_t offset, shmem_compare_t compare)
 {
+    char words[SHMEMI_MEMORY_WORDS];
     shmem_status_t status = shmemi_memory_check(memory);
     if (status)
         return status;
     if (!shmemi_self(memory->context->actor))
         return shmem_error_detail()->status;
     if (!shmemi_memory_is_mapped(memory))
-        return shmemi_fail(
-            SHMEM_ERR_STATE, LAYER,
-            "symmetric memory object %llu is not mapped here: call shmem_memory_map()",
-            (unsigned long long)memory->id);
+        return shmemi_fail(SHMEM_ERR_STATE, LAYER,
+                           "symmetric memory %s is not mapped here: call shmem_memory_map()",
+                           shmemi_memory_words(memory->id, words, sizeof words));
     if (offset % sizeof(uint64_t) || (unsigned)compare > SHMEM_COMPARE_LE)
         return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
                            "wait on offset %zu with comparison %d: offsets are multiples of 8, "

@@ -6,6 +6,7 @@
  * opening it again returns the same handle.
  *
  *   Invariants  a handle is in the process's list <=> it is open; refs >= 1 then
+ *               core != NULL <=> it is open; closed handles are buried (job/graves.h)
  *               handles of one context have different segments
  */
 #include "job/pool_api.h"
@@ -18,6 +19,7 @@
 #include "base/fault.h"
 #include "base/status.h"
 #include "job/context.h"
+#include "job/graves.h"
 #include "memory/pool_core.h"
 #include "os/segment.h"
 #include "os/space.h"
@@ -40,12 +42,39 @@ struct shmem_pool {
     struct shmem_pool *next;
 };
 
+static shmemi_cemetery_t closed_pools;
 static struct shmem_pool *open_pools;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static __attribute__((noinline, cold)) shmem_status_t missing(const char *what)
 {
     return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "%s: the pool is NULL", what);
+}
+
+/* The handle of an operation is bad: NULL, or not open any more. */
+static __attribute__((noinline, cold)) shmem_status_t unusable(shmem_pool_t pool, const char *what)
+{
+    if (!pool)
+        return missing(what);
+    return shmemi_fail(SHMEM_ERR_STATE, LAYER,
+                       "%s: the pool was closed, by shmem_pool_close() or with its context: open "
+                       "it again",
+                       what);
+}
+
+/* Costs one test of what the operation loads anyway. */
+static inline bool is_open(shmem_pool_t pool)
+{
+    return __builtin_expect(pool && pool->core, 1);
+}
+
+static shmem_status_t open_check(shmem_context_t context, const char *what)
+{
+    if (!shmemi_context_is_closed(context))
+        return SHMEM_OK;
+    return shmemi_fail(SHMEM_ERR_STATE, LAYER,
+                       "%s: the context is finalized; make a new one with shmem_context_init()",
+                       what);
 }
 
 /* ---- names ---- */
@@ -117,6 +146,14 @@ static shmem_status_t fill(struct shmem_pool *p)
 
 /* ---- the list of handles ---- */
 
+static bool is_listed_locked(const struct shmem_pool *pool)
+{
+    const struct shmem_pool *p = open_pools;
+    while (p && p != pool)
+        p = p->next;
+    return p != NULL;
+}
+
 static struct shmem_pool *find_locked(shmem_context_t context, uint64_t segment_id)
 {
     struct shmem_pool *p = open_pools;
@@ -138,11 +175,12 @@ static void unlink_locked(struct shmem_pool *pool)
 static void release(struct shmem_pool *p)
 {
     shmemi_pool_detach(p->core);
-    if (p->memory)
+    if (p->memory && !shmemi_context_is_inherited(p->context))
         shmemi_space_unmap(p->memory);
     if (p->segment.bytes)
         shmemi_client_segment_close(p->context->client, &p->segment);
-    free(p);
+    memset(p, 0, sizeof *p);
+    shmemi_bury(&closed_pools, p);
 }
 
 /* ---- create ---- */
@@ -206,7 +244,9 @@ shmem_status_t shmem_pool_create(shmem_context_t context, const char *name,
         return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
                            "shmem_pool_create wants a context, parameters (begin with "
                            "SHMEM_POOL_PARAMS_INIT, bytes > 0) and a place for the pool");
-    shmem_status_t status = name ? name_make(name, full) : SHMEM_OK;
+    shmem_status_t status = open_check(context, "shmem_pool_create");
+    if (!status && name)
+        status = name_make(name, full);
     if (status)
         return status;
     struct shmem_pool *p = handle_make(context);
@@ -277,7 +317,9 @@ shmem_status_t shmem_pool_open(shmem_context_t context, const char *name, shmem_
     if (!context || !name || !pool)
         return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
                            "shmem_pool_open wants a context, a name and a place for the pool");
-    shmem_status_t status = name_make(name, full);
+    shmem_status_t status = open_check(context, "shmem_pool_open");
+    if (!status)
+        status = name_make(name, full);
     if (status)
         return status;
     struct shmem_pool *p = handle_make(context);
@@ -301,7 +343,8 @@ void shmem_pool_close(shmem_pool_t pool)
     if (!pool)
         return;
     pthread_mutex_lock(&open_lock);
-    bool last = --pool->refs == 0;
+    /* one that is not in the list was closed already, perhaps with its context */
+    bool last = is_listed_locked(pool) && --pool->refs == 0;
     if (last)
         unlink_locked(pool);
     pthread_mutex_unlock(&open_lock);
@@ -332,56 +375,58 @@ void shmemi_pool_drop_all(shmem_context_t context)
 
 shmem_status_t shmem_pool_alloc(shmem_pool_t pool, size_t bytes, void **block)
 {
-    if (__builtin_expect(!pool, 0))
-        return missing("shmem_pool_alloc");
+    if (!is_open(pool))
+        return unusable(pool, "shmem_pool_alloc");
     return shmemi_pool_alloc_default(pool->core, bytes, block);
 }
 
 shmem_status_t shmem_pool_alloc_aligned(shmem_pool_t pool, size_t bytes, size_t alignment,
                                         void **block)
 {
-    if (!pool)
-        return missing("shmem_pool_alloc_aligned");
+    if (!is_open(pool))
+        return unusable(pool, "shmem_pool_alloc_aligned");
     return shmemi_pool_alloc_aligned(pool->core, bytes, alignment, block);
 }
 
 shmem_status_t shmem_pool_alloc_on(shmem_pool_t pool, size_t bytes, size_t alignment,
                                    shmem_pool_policy_t policy, int node, void **block)
 {
-    if (!pool)
-        return missing("shmem_pool_alloc_on");
+    if (!is_open(pool))
+        return unusable(pool, "shmem_pool_alloc_on");
     return shmemi_pool_alloc(pool->core, bytes, alignment, policy, node, block);
 }
 
 shmem_status_t shmem_pool_resize(shmem_pool_t pool, void **block, size_t bytes)
 {
-    return pool ? shmemi_pool_resize(pool->core, block, bytes) : missing("shmem_pool_resize");
+    return is_open(pool) ? shmemi_pool_resize(pool->core, block, bytes)
+                         : unusable(pool, "shmem_pool_resize");
 }
 
 shmem_status_t shmem_pool_free(shmem_pool_t pool, void *block)
 {
-    if (__builtin_expect(!pool, 0))
-        return missing("shmem_pool_free");
+    if (!is_open(pool))
+        return unusable(pool, "shmem_pool_free");
     return shmemi_pool_free(pool->core, block);
 }
 
 shmem_status_t shmem_pool_block_bytes(shmem_pool_t pool, const void *block, size_t *bytes)
 {
-    return pool ? shmemi_pool_block_bytes(pool->core, block, bytes)
-                : missing("shmem_pool_block_bytes");
+    return is_open(pool) ? shmemi_pool_block_bytes(pool->core, block, bytes)
+                         : unusable(pool, "shmem_pool_block_bytes");
 }
 
 shmem_status_t shmem_pool_info(shmem_pool_t pool, shmem_pool_info_t *info)
 {
-    return pool ? shmemi_pool_describe(pool->core, info) : missing("shmem_pool_info");
+    return is_open(pool) ? shmemi_pool_describe(pool->core, info)
+                         : unusable(pool, "shmem_pool_info");
 }
 
 shmem_status_t shmem_pool_check(shmem_pool_t pool)
 {
-    return pool ? shmemi_pool_check(pool->core) : missing("shmem_pool_check");
+    return is_open(pool) ? shmemi_pool_check(pool->core) : unusable(pool, "shmem_pool_check");
 }
 
 shmem_status_t shmem_pool_trim(shmem_pool_t pool)
 {
-    return pool ? shmemi_pool_trim(pool->core) : missing("shmem_pool_trim");
+    return is_open(pool) ? shmemi_pool_trim(pool->core) : unusable(pool, "shmem_pool_trim");
 }

@@ -16,6 +16,7 @@
 
 static shmem_status_t target_failed(shmem_memory_t memory, int rank, uint64_t offset, uint64_t n)
 {
+    char words[SHMEMI_MEMORY_WORDS];
     shmem_status_t status = shmemi_memory_check(memory);
     if (status)
         return status;
@@ -24,10 +25,9 @@ static shmem_status_t target_failed(shmem_memory_t memory, int rank, uint64_t of
                            "PE %d does not exist, the job has PEs 0 to %d", rank,
                            memory->context->size - 1);
     if (!shmemi_memory_is_mapped(memory))
-        return shmemi_fail(
-            SHMEM_ERR_STATE, LAYER,
-            "symmetric memory object %llu is not mapped here: call shmem_memory_map()",
-            (unsigned long long)memory->id);
+        return shmemi_fail(SHMEM_ERR_STATE, LAYER,
+                           "symmetric memory %s is not mapped here: call shmem_memory_map()",
+                           shmemi_memory_words(memory->id, words, sizeof words));
     return shmemi_fail(SHMEM_ERR_OVERFLOW, LAYER,
                        "bytes %llu to %llu + %llu lie outside of a part of %zu bytes",
                        (unsigned long long)offset, (unsigned long long)offset,

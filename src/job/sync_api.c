@@ -19,11 +19,25 @@ static __attribute__((noinline, cold)) shmem_status_t missing(const char *what)
     return shmemi_fail(SHMEM_ERR_INVALID, "sync", "%s: an argument is NULL", what);
 }
 
+/* An object over two cache lines is no longer changed in one go on every machine. */
+static shmem_status_t place_check(const void *object, const char *what)
+{
+    enum { ALIGNMENT = 64 };
+    if (!object)
+        return missing(what);
+    if ((uintptr_t)object % ALIGNMENT)
+        return shmemi_fail(SHMEM_ERR_INVALID, "sync",
+                           "%s: the object at %p must lie on a multiple of %d bytes", what, object,
+                           ALIGNMENT);
+    return SHMEM_OK;
+}
+
 /* ---- mutex ---- */
 
 shmem_status_t shmem_mutex_init(shmem_mutex_t *mutex)
 {
-    return mutex ? shmemi_mutex_init((shmemi_mutex_t *)mutex) : missing(__func__);
+    shmem_status_t status = place_check(mutex, __func__);
+    return status ? status : shmemi_mutex_init((shmemi_mutex_t *)mutex);
 }
 
 shmem_status_t shmem_mutex_lock(shmem_context_t context, shmem_mutex_t *mutex)
@@ -117,8 +131,8 @@ shmem_status_t shmem_semaphore_available(shmem_context_t context, shmem_semaphor
 
 shmem_status_t shmem_event_init(shmem_event_t *event, shmem_event_reset_t reset, int is_set)
 {
-    return event ? shmemi_event_init((shmemi_event_t *)event, reset, is_set != 0)
-                 : missing(__func__);
+    shmem_status_t status = place_check(event, __func__);
+    return status ? status : shmemi_event_init((shmemi_event_t *)event, reset, is_set != 0);
 }
 
 shmem_status_t shmem_event_set(shmem_context_t context, shmem_event_t *event)
@@ -147,8 +161,8 @@ shmem_status_t shmem_event_wait(shmem_context_t context, shmem_event_t *event, i
 
 shmem_status_t shmem_barrier_init(shmem_barrier_object_t *barrier, uint32_t participants)
 {
-    return barrier ? shmemi_barrier_init((shmemi_barrier_t *)barrier, participants, 0)
-                   : missing(__func__);
+    shmem_status_t status = place_check(barrier, __func__);
+    return status ? status : shmemi_barrier_init((shmemi_barrier_t *)barrier, participants, 0);
 }
 
 shmem_status_t shmem_barrier_arrive(shmem_context_t context, shmem_barrier_object_t *barrier,

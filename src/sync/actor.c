@@ -198,7 +198,7 @@ const shmemi_self_t *shmemi_self_lookup(const shmemi_actor_t *actor)
     if (!actor->id || actor->fork_generation != shmemi_fork_generation()) {
         shmemi_fail(SHMEM_ERR_STATE, "sync",
                     "this context %s; make a new one with shmem_context_init()",
-                    actor->id ? "belongs to the parent of this forked process" : "was closed");
+                    actor->id ? "belongs to the parent of this forked process" : "is finalized");
         return NULL;
     }
     if (!shmemi_roster_client_alive(actor->roster, actor->slot, actor->epoch)) {

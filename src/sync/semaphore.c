@@ -27,8 +27,8 @@ shmem_status_t shmemi_semaphore_init(void *memory, size_t bytes, uint32_t permit
 {
     shmemi_semaphore_t *semaphore = memory;
     if ((uintptr_t)memory % 64)
-        return shmemi_fail(SHMEM_ERR_INVALID, "sync", "a semaphore at %p: must lie on 64 bytes",
-                           memory);
+        return shmemi_fail(SHMEM_ERR_INVALID, "sync",
+                           "a semaphore at %p: must lie on a multiple of 64 bytes", memory);
     if (permits < 1 || permits > SHMEMI_SEMAPHORE_PERMITS)
         return shmemi_fail(SHMEM_ERR_INVALID, "sync", "a semaphore of %u permits: must be 1 to %d",
                            permits, SHMEMI_SEMAPHORE_PERMITS);

@@ -29,7 +29,7 @@ void shmem_topology_destroy(shmem_topology_t topology)
 
 int shmem_topology_nodes(shmem_topology_t topology)
 {
-    return topology->count;
+    return topology ? topology->count : 0;
 }
 
 shmem_status_t shmem_topology_node(shmem_topology_t topology, int node, shmem_topology_node_t *info)
@@ -45,10 +45,10 @@ shmem_status_t shmem_topology_node(shmem_topology_t topology, int node, shmem_to
     return SHMEM_OK;
 }
 
-/* Firmware distance; negative for a node that does not exist. */
+/* Firmware distance; negative for a node that does not exist, also of no machine. */
 static double distance(shmem_topology_t t, int from, int to)
 {
-    if (from < 0 || to < 0 || from >= t->count || to >= t->count)
+    if (!t || from < 0 || to < 0 || from >= t->count || to >= t->count)
         return -1;
     return t->distance[from * t->count + to];
 }
@@ -67,12 +67,12 @@ double shmem_topology_bandwidth(shmem_topology_t topology, int from, int to)
 
 int shmem_topology_processors(shmem_topology_t topology)
 {
-    return topology->processors;
+    return topology ? topology->processors : 0;
 }
 
 uint64_t shmem_topology_cache(shmem_topology_t topology, int level)
 {
-    return level >= 1 && level <= 3 ? topology->cache[level] : 0;
+    return topology && level >= 1 && level <= 3 ? topology->cache[level] : 0;
 }
 
 int shmemi_topo_index_of(shmem_topology_t topology, int os_index)

@@ -205,6 +205,48 @@ static void leaver(int rank, int n, void *arg)
     CHECK_OK(shmem_context_finalize(c));
 }
 
+/* Buffers that overlap in part are refused; the same place for both is not. */
+static void overlaps(int rank, int n, void *arg)
+{
+    (void)arg;
+    shmem_context_t c = job_init("overlaps", rank, n);
+    static _Thread_local int32_t own[60000];
+    shmem_memory_t m;
+    CHECK_OK(shmem_memory_create(c, &m, sizeof own));
+    int32_t *places[] = {own, shmem_memory_map(m)};
+    static const size_t counts[] = {2, 5, 3000, 20000};
+    for (int i = 0; i < 8; i++) {
+        int32_t *b = places[i % 2];
+        size_t count = counts[i / 2], block = count * sizeof *b;
+        for (size_t off = 1; off < count; off = off * 2 + 1) {
+            CHECK_STATUS(shmem_coll_allreduce(c, b + off, b, count, SHMEM_TYPE_INT32, SHMEM_SUM),
+                         SHMEM_ERR_INVALID);
+            CHECK(strstr(shmem_error_detail()->text, "overlap"));
+            CHECK_STATUS(shmem_coll_allreduce(c, b, b + off, count, SHMEM_TYPE_INT32, SHMEM_SUM),
+                         SHMEM_ERR_INVALID);
+            CHECK_STATUS(shmem_coll_allgather(c, b, b + off, block), SHMEM_ERR_INVALID);
+            CHECK(strstr(shmem_error_detail()->text, "overlap"));
+        }
+        CHECK_STATUS(shmem_coll_allgather(c, b, b + (size_t)!rank * count, block),
+                     SHMEM_ERR_INVALID); /* another PE's block */
+        b[0] = b[count] = rank + 1;
+        CHECK_OK(shmem_coll_allreduce(c, b, b, count, SHMEM_TYPE_INT32, SHMEM_SUM));
+        CHECK_EQ(b[0], 3);
+        CHECK_OK(
+            shmem_coll_allreduce(c, b + count, b, count, SHMEM_TYPE_INT32, SHMEM_SUM)); /* apart */
+        CHECK_EQ(b[count], 6);
+        b[(size_t)rank * count] = rank + 7;
+        CHECK_OK(shmem_coll_allgather(c, b, b + (size_t)rank * count, block));
+        CHECK(b[0] == 7 && b[count] == 8);
+    }
+    CHECK_OK(shmem_context_finalize(c));
+}
+
+static void overlapping_buffers(void)
+{
+    JOB_BOTH(2, 20, overlaps, NULL);
+}
+
 static void a_skipped_call_shows_at_finalize(void)
 {
     JOB_BOTH(3, 20, leaver, NULL);
@@ -218,8 +260,8 @@ static void destroys(int rank, int n, void *arg)
     CHECK_OK(shmem_memory_create(c, &a, 100));
     CHECK_OK(shmem_memory_create(c, &b, 100));
     CHECK_STATUS(shmem_memory_destroy(rank == 0 ? a : b), SHMEM_ERR_MISMATCH);
-    CHECK(strstr(shmem_error_detail()->text, "object 1") &&
-          strstr(shmem_error_detail()->text, "object 2"));
+    CHECK(strstr(shmem_error_detail()->text, "object number 1 in order of creation") &&
+          strstr(shmem_error_detail()->text, "object number 2 in order"));
     CHECK_STATUS(shmem_memory_destroy(rank == 0 ? a : b), SHMEM_ERR_STATE); /* it is gone */
     CHECK_OK(shmem_context_barrier(c));
     CHECK_OK(shmem_context_finalize(c));
@@ -233,6 +275,7 @@ static void destroying_different_objects(void)
 JOB_MAIN({
     RUN(mismatches_are_named);
     RUN(all_refuse);
+    RUN(overlapping_buffers);
     RUN(a_skipped_call_shows_at_finalize);
     RUN(destroying_different_objects);
 })
