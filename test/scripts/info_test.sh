@@ -44,6 +44,13 @@ assert "20kk" in s["SHMEM_SIZE"]["error"]' "$scratch/out" || fail "a bad setting
 expect 1 env SHMEM_JOB=$'\xff\xfe' SHMEM_LOG=loud "$info" --json
 python3 -m json.tool "$scratch/out" > /dev/null || fail "invalid JSON for a setting that is no text"
 
+# a variable that looks like a setting
+expect 0 env SHMEM_SPINN=50us SHMEM_SPIN=50us "$info"
+says out '^  SHMEM_SPINN +is no setting of this library'
+expect 0 env SHMEM_SPINN=50us "$info" --json
+python3 -c 'import json,sys; x = json.load(open(sys.argv[1]))["unknown_settings"]
+assert "SHMEM_SPINN" in x and "SHMEM_SPIN" not in x and "SHMEM_SHMEMD" not in x, x' "$scratch/out" || fail "unknown settings in JSON"
+
 # a server: reachable or not
 expect 0 env SHMEM_SERVER=@shmem-nobody-$mark "$info"
 says out 'not reachable, Connection refused'

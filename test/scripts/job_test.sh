@@ -34,8 +34,8 @@ elapsed=$((($(date +%s%N) - start) / 1000000))
 [ $elapsed -lt 3000 ] || fail "survivors took $elapsed ms"
 echo "survivors ended $elapsed ms after the death of a PE"
 
-# one never joins: said, before the others' patience ends
-timeout 60 "$run" -n 3 sh -c 'if [ $SHMEM_RANK = 1 ]; then exit 0; fi; SHMEM_INIT_TIMEOUT=3s exec "$0"' "$hello" \
+# one never joins, the others are children of a script: said, before their patience ends
+timeout 60 "$run" -n 3 sh -c 'if [ $SHMEM_RANK = 1 ]; then exit 0; fi; SHMEM_INIT_TIMEOUT=3s "$0"; exit $?' "$hello" \
   > "$scratch/out" 2> "$scratch/err"
 [ $? = 1 ] || fail "a job without one of its PEs succeeded"
 says err 'rank 1 ended with exit code 0 without joining the job'

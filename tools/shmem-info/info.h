@@ -17,6 +17,8 @@ json_t *info_topology(void); /* an object with "error" when it cannot be detecte
 json_t *info_servers(void);
 /* *bad counts the settings with a bad value. */
 json_t *info_settings(int *bad);
+/* Variables SHMEM_* of the environment that are no setting: most likely misspelt. */
+json_t *info_unknown_settings(void);
 /* What is slow or missing here and how to mend it: array of {"what", "do"}. */
 json_t *info_advice(const json_t *all);
 

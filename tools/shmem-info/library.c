@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <shmem/settings.h>
 #include <shmem/topology.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,6 +86,30 @@ json_t *info_settings(int *bad)
             ++*bad;
         }
         json_array_append_new(list, entry);
+    }
+    return list;
+}
+
+extern char **environ;
+
+static bool is_setting(const char *name, size_t n)
+{
+    for (size_t i = 0; i < shmem_setting_count(); i++) {
+        shmem_setting_info_t info;
+        if (shmem_setting_describe(i, &info) == SHMEM_OK && strlen(info.name) == n &&
+            strncmp(info.name, name, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+json_t *info_unknown_settings(void)
+{
+    json_t *list = json_array();
+    for (char **variable = environ; variable && *variable; variable++) {
+        size_t n = strcspn(*variable, "=");
+        if (strncmp(*variable, "SHMEM_", 6) == 0 && !is_setting(*variable, n)) /* not if no text */
+            json_array_append_new(list, json_stringn(*variable, n));
     }
     return list;
 }

@@ -29,10 +29,11 @@ enum { SHOW_TEXT, SHOW_JSON, SHOW_SETTINGS_DOC };
 
 static json_t *gather(int *bad)
 {
-    json_t *all = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "versions", info_versions(),
-                            "topology", info_topology(), "huge_pages", info_huge_pages(), "limits",
-                            info_limits(), "kernel", info_kernel(), "servers", info_servers(),
-                            "settings", info_settings(bad));
+    json_t *all =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "versions", info_versions(),
+                  "topology", info_topology(), "huge_pages", info_huge_pages(), "limits",
+                  info_limits(), "kernel", info_kernel(), "servers", info_servers(), "settings",
+                  info_settings(bad), "unknown_settings", info_unknown_settings());
     if (all)
         json_object_set_new(all, "advice", info_advice(all));
     return all;

@@ -140,7 +140,7 @@ static void print_servers(const json_t *servers)
         printf("  listening          %s\n", json_string_value(address));
 }
 
-static void print_settings(const json_t *settings)
+static void print_settings(const json_t *settings, const json_t *unknown)
 {
     size_t i;
     json_t *s;
@@ -152,6 +152,8 @@ static void print_settings(const json_t *settings)
         if (get(s, "error"))
             printf("    BAD: %s\n", text(s, "error"));
     }
+    json_array_foreach((json_t *)unknown, i, s)
+        printf("  %-18s is no setting of this library: misspelt?\n", json_string_value(s));
 }
 
 static void print_advice(const json_t *advice)
@@ -179,7 +181,7 @@ void info_print(const json_t *all)
     putchar('\n');
     print_servers(get(all, "servers"));
     putchar('\n');
-    print_settings(get(all, "settings"));
+    print_settings(get(all, "settings"), get(all, "unknown_settings"));
     putchar('\n');
     print_advice(get(all, "advice"));
 }

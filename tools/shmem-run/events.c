@@ -84,11 +84,18 @@ static int exit_code_of(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+static void others_text(const run_job_t *job, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (job->living)
+        snprintf(text, size, "; ending the other %d", job->living);
+}
+
 static void say_end(run_job_t *job, int rank, pid_t pid, int status, bool first)
 {
     char others[64] = "";
-    if (first && job->living)
-        snprintf(others, sizeof others, "; ending the other %d", job->living);
+    if (first)
+        others_text(job, others, sizeof others);
     if (WIFSIGNALED(status))
         run_output_say(&job->output, "rank %d (process %d) was killed by signal %d (%s)%s%s", rank,
                        (int)pid, WTERMSIG(status), strsignal(WTERMSIG(status)),
@@ -96,6 +103,58 @@ static void say_end(run_job_t *job, int rank, pid_t pid, int status, bool first)
     else
         run_output_say(&job->output, "rank %d (process %d) ended with exit code %d%s", rank,
                        (int)pid, WEXITSTATUS(status), others);
+}
+
+/* A single PE harms nobody, and who was interrupted may go as he likes. */
+void run_job_look_for_deserters(run_job_t *job)
+{
+    uint64_t count;
+    char others[64];
+    if (read(job->joins.wake, &count, sizeof count) < 0 && errno != EAGAIN)
+        return;
+    for (int rank = 0; rank < job->options->pes && job->options->pes > 1; rank++) {
+        const run_pe_t *pe = &job->launch.pes[rank];
+        if (job->ending || job->interrupts)
+            return;
+        if (!pe->ended_well || !run_joins_has(&job->joins, pe->process, RUN_CLIENT_DIED))
+            continue;
+        others_text(job, others, sizeof others);
+        run_output_say(&job->output,
+                       "rank %d (process %d) ended with exit code 0 but without "
+                       "shmem_finalize()%s",
+                       rank, (int)pe->process, others);
+        run_job_fail(job, EXIT_FAILURE);
+    }
+}
+
+/* Has every context been made by a PE itself? Else "never joined" is a guess. */
+static bool all_are_known(run_job_t *job)
+{
+    bool known = true;
+    pthread_mutex_lock(&job->joins.lock);
+    for (size_t i = 0; i < job->joins.count && known; i++) {
+        known = false;
+        for (int rank = 0; rank < job->options->pes && !known; rank++)
+            known = job->launch.pes[rank].process == job->joins.clients[i].pid;
+    }
+    pthread_mutex_unlock(&job->joins.lock);
+    return known;
+}
+
+void run_job_never_joined(run_job_t *job)
+{
+    char others[64] = "";
+    bool sure = all_are_known(job);
+    if (!run_joins_none(&job->joins, job->launch.pes[job->joins.rank].process))
+        return;
+    if (sure)
+        others_text(job, others, sizeof others);
+    run_output_say(&job->output,
+                   "rank %d ended with exit code 0 without joining the job; the others wait for "
+                   "it in shmem_init()%s",
+                   job->joins.rank, others);
+    if (sure)
+        run_job_fail(job, EXIT_FAILURE);
 }
 
 static void pe_ended(run_job_t *job, int rank, pid_t pid, int status)
@@ -108,18 +167,19 @@ static void pe_ended(run_job_t *job, int rank, pid_t pid, int status)
         say_end(job, rank, pid, status, first);
     if (first)
         run_job_fail(job, exit_code_of(status));
-    else if (!job->ending)
+    else if (!job->ending && run_joins_none(&job->joins, pid))
         run_joins_ended(&job->joins, rank, run_now());
 }
 
 /* Marks the PE as ended and takes its last output. Returns its rank, -1 if it is none of ours. */
-static int retire(run_job_t *job, pid_t pid)
+static int retire(run_job_t *job, pid_t pid, int status)
 {
     for (int rank = 0; rank < job->options->pes; rank++) {
         run_pe_t *pe = &job->launch.pes[rank];
         if (pe->pid != pid)
             continue;
         pe->pid = 0;
+        pe->ended_well = status == 0;
         job->living--;
         run_stream_drain(&pe->out);
         run_stream_drain(&pe->err);
@@ -151,9 +211,10 @@ void run_job_reap(run_job_t *job)
             ended[n].pid = waitpid(-1, &ended[n].status, WNOHANG);
             if (ended[n].pid <= 0)
                 break;
-            ended[n].rank = retire(job, ended[n].pid);
+            ended[n].rank = retire(job, ended[n].pid, ended[n].status);
             n += ended[n].rank >= 0;
         }
+        run_job_look_for_deserters(job); /* others may have failed because of one */
         for (int signaled = 1; signaled >= 0; signaled--)
             for (int i = 0; i < n; i++)
                 if (WIFSIGNALED(ended[i].status) == signaled)

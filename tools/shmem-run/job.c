@@ -8,7 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { AT_SIGNALS, AT_SERVER, AT_OUT, AT_ERR, AT_INPUT, AT_STREAMS = AT_INPUT + 2 };
+enum { AT_SIGNALS, AT_SERVER, AT_JOINS, AT_OUT, AT_ERR, AT_INPUT, AT_STREAMS = AT_INPUT + 2 };
+
+enum { FAREWELL_NS = 500000000 };
 
 int64_t run_now(void)
 {
@@ -42,11 +44,7 @@ static void look_at_clock(run_job_t *job)
     }
     if (job->joins.next && now >= job->joins.next && !job->ending && job->living &&
         run_joins_look(&job->joins, job->launch.server, now))
-        run_output_say(
-            &job->output,
-            "rank %d ended with exit code 0 without joining the job; the others wait for "
-            "it in shmem_init()",
-            job->joins.rank);
+        run_job_never_joined(job);
 }
 
 /* Milliseconds until the clock must be looked at again, rounded up; -1: never. */
@@ -55,7 +53,7 @@ static int poll_timeout(const run_job_t *job)
     int64_t times[] = {job->ending && !job->killed ? job->kill_at : 0,
                        job->ending ? 0 : job->deadline,
                        job->ending || !job->living ? 0 : job->joins.next};
-    int64_t next = 0;
+    int64_t next = !job->living && job->farewell_by > run_now() ? job->farewell_by : 0;
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++)
         if (times[i] && (!next || times[i] < next))
             next = times[i];
@@ -65,6 +63,19 @@ static int poll_timeout(const run_job_t *job)
     if (left <= 0)
         return 0;
     return left > 3600000000000 ? 3600000 : (int)(left / 1000000 + 1);
+}
+
+/* All PEs have ended; the server has not yet heard so of all contexts. */
+static bool farewells_are_due(run_job_t *job)
+{
+    if (!job->farewell_by)
+        job->farewell_by = run_now() + FAREWELL_NS;
+    if (job->ending || job->options->pes == 1 || run_now() >= job->farewell_by)
+        return false;
+    for (int rank = 0; rank < job->options->pes; rank++)
+        if (run_joins_has(&job->joins, job->launch.pes[rank].process, RUN_CLIENT_OPEN))
+            return true;
+    return false;
 }
 
 /* A sink that failed ends the job; a closed pipe does so silently, as for any other filter. Returns
@@ -99,6 +110,7 @@ static int fill_polls(run_job_t *job)
     struct pollfd *polls = job->polls;
     polls[AT_SIGNALS] = (struct pollfd){job->signals, POLLIN, 0};
     polls[AT_SERVER] = (struct pollfd){job->server_ends, POLLIN, 0};
+    polls[AT_JOINS] = (struct pollfd){job->joins.wake, POLLIN, 0};
     polls[AT_OUT] = (struct pollfd){sink_fd(&job->output.out), POLLOUT, 0};
     polls[AT_ERR] = (struct pollfd){sink_fd(job->output.err), POLLOUT, 0};
     run_input_poll(&job->launch.input, polls + AT_INPUT);
@@ -127,6 +139,8 @@ static void act(run_job_t *job, int n)
     run_input_move(&job->launch.input, polls + AT_INPUT);
     if (polls[AT_SERVER].revents)
         server_ended(job);
+    if (polls[AT_JOINS].revents)
+        run_job_look_for_deserters(job);
     if (polls[AT_SIGNALS].revents)
         run_job_take_signals(job);
 }
@@ -146,7 +160,7 @@ int run_job_loop(run_job_t *job)
             bool waiting = flush(job, &job->output.out);
             if (job->output.err != &job->output.out)
                 waiting = flush(job, job->output.err) || waiting;
-            if (!job->living && (!waiting || job->interrupts))
+            if (!job->living && (!waiting || job->interrupts) && !farewells_are_due(job))
                 break;
             int n = fill_polls(job);
             if (poll(job->polls, (nfds_t)n, poll_timeout(job)) > 0)

@@ -24,6 +24,7 @@ typedef struct run_job {
     int living, exit_code, interrupts;
     bool ending, killed;
     int64_t deadline, kill_at; /* ns, monotonic; 0: none */
+    int64_t farewell_by;       /* then nobody waits any more for the server to hear of ends */
     run_joins_t joins;
     struct pollfd *polls;
     run_stream_t **polled; /* polled[i]: the stream of polls[i] */
@@ -42,5 +43,9 @@ void run_job_signals(sigset_t *set);
 void run_job_take_signals(run_job_t *job);
 /* events.c: reap PEs that have ended; the first failure ends the job. */
 void run_job_reap(run_job_t *job);
+/* events.c: end the job if a PE ended with 0 but without leaving it. */
+void run_job_look_for_deserters(run_job_t *job);
+/* events.c: a PE ended without joining, and others are there. */
+void run_job_never_joined(run_job_t *job);
 
 #endif

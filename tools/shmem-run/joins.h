@@ -1,30 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A PE that ends with 0 without ever joining the job keeps the others waiting in shmem_init(): say
- * so long before that times out. The typical cause is a program of which some copies do not call
- * it.
+ * Which processes have joined and left, as the job's node server tells it; so that a PE that ends
+ * with 0 and leaves the others waiting is found long before their patience ends:
  *
- * How it is known: leaving a job is collective, so when a PE that had joined ends properly, the
- * others leave the node server, too. If they are still there a while later, they wait for it.
- * It is a remark, never a reason to end the job.
+ *   never joined           the others wait in shmem_init()
+ *   joined, did not leave  ended without shmem_finalize(): the others get SHMEM_ERR_PEER_DEAD
+ *
+ * The server's log lines are the source: "client S: NAME, process P", "client S (NAME) said
+ * goodbye", "client S (NAME, process P) died". They come from the server's thread.
+ *   Invariant: of the records of one slot only the last may be open.
+ *
+ * That a PE never joined is known by its process number, so not of one that runs the program as a
+ * child of its own (a script). The connections at the server then give a hint: leaving is
+ * collective, so when a PE that had joined ends properly, the others are gone soon, too.
  */
 #ifndef RUN_JOINS_H
 #define RUN_JOINS_H
 
+#include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+typedef enum run_client_state {
+    RUN_CLIENT_OPEN,
+    RUN_CLIENT_LEFT,
+    RUN_CLIENT_DIED
+} run_client_state_t;
+
+typedef struct run_client {
+    unsigned slot;
+    pid_t pid;
+    run_client_state_t state;
+} run_client_t;
 
 typedef struct run_joins {
-    int rank;          /* of the first PE that ended with 0, -1: none so far */
+    pthread_mutex_t lock; /* of the records */
+    run_client_t *clients;
+    size_t count, capacity;
+    int log_level; /* lines up to this level go to standard error, as SHMEM_LOG wants it */
+    int wake;      /* eventfd: a client has gone */
+
+    int rank;          /* of the first PE that ended with 0 and had not joined, -1: none so far */
     int64_t next, gap; /* ns: time of the next look (0: no more), and how long after the last */
     bool suspected;    /* by the last look */
 } run_joins_t;
 
-void run_joins_init(run_joins_t *joins);
-/* PE `rank` ended with 0 while others run. */
+/* Listen to the server's lines from now on; no other thread is inside the library. 0 or -1. */
+int run_joins_init(run_joins_t *joins);
+/* The server's thread has ended. */
+void run_joins_fini(run_joins_t *joins);
+
+/* Does a context of process `pid` have this state? */
+bool run_joins_has(run_joins_t *joins, pid_t pid, run_client_state_t state);
+/* Has it made none at all? */
+bool run_joins_none(run_joins_t *joins, pid_t pid);
+
+/* PE `rank` ended with 0 without having joined while others run. */
 void run_joins_ended(run_joins_t *joins, int rank, int64_t now);
-/* The time of the next look has come. True: once, when `joins->rank` has not joined, surely enough.
- */
+/* The time of the next look has come. True: once, when others are there, surely enough. */
 bool run_joins_look(run_joins_t *joins, const char *server, int64_t now);
 
 #endif

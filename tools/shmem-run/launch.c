@@ -164,7 +164,7 @@ static int start_pe(run_launch_t *launch, int rank, int cpu, int report)
         return RUN_EXIT_FAILED;
     }
     run_pe_t *pe = &launch->pes[rank];
-    pe->pid = pid;
+    pe->pid = pe->process = pid;
     run_stream_init(&pe->out, ours[1], rank, launch->options->tag, &launch->output->out);
     run_stream_init(&pe->err, ours[2], rank, launch->options->tag, launch->output->err);
     if (rank == 0 && ours[0] >= 0) {

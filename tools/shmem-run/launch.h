@@ -21,7 +21,9 @@
 #include "output.h"
 
 typedef struct run_pe {
-    pid_t pid; /* 0: ended and reaped, or never started */
+    pid_t pid;       /* 0: ended and reaped, or never started */
+    pid_t process;   /* the same, but kept; 0: never started */
+    bool ended_well; /* with exit code 0 */
     run_stream_t out, err;
 } run_pe_t;
 

@@ -118,7 +118,8 @@ static int run(run_job_t *job)
     job->launch.server = shmem_server_address(job->server);
     job->launch.job = name;
     job->launch.output = &job->output;
-    run_joins_init(&job->joins);
+    if (run_joins_init(&job->joins))
+        return say_failure("create an event descriptor");
     int code = run_launch_start(&job->launch);
     for (int rank = 0; rank < job->options->pes; rank++)
         job->living += job->launch.pes[rank].pid != 0;
@@ -142,6 +143,7 @@ static int run(run_job_t *job)
         shmem_server_stop(job->server);
         pthread_join(server.thread, NULL);
     }
+    run_joins_fini(&job->joins);
     return code;
 }
 

@@ -103,8 +103,10 @@ static int set_duration(const char *name, int64_t *field, const char *text, int6
 {
     int64_t ns;
     if (!parse_duration(text, &ns) || ns < least)
-        return usage_error("%s %s: must be a whole number with a unit ms, s, m or h, such as 90s%s",
-                           name, text, least ? ", and more than 0" : "");
+        return usage_error(
+            "%s %s: must be a whole number with a unit ns, us, ms, s, m or h, such as "
+            "90s%s",
+            name, text, least ? ", and more than 0" : "");
     *field = ns;
     return -1;
 }
