@@ -39,7 +39,9 @@ sanitize: check-deps
 bench: build
 	@scripts/bench $(BUILD)
 
-install: build
+# Only what is installed is built: the library and the programs.
+install: configure
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target shmem tools/all daemon/all
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 format:

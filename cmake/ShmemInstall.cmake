@@ -13,4 +13,6 @@ configure_package_config_file(cmake/shmem-config.cmake.in shmem-config.cmake
 write_basic_package_version_file(shmem-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/shmem-config.cmake ${CMAKE_BINARY_DIR}/shmem-config-version.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/shmem)
-install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# README.md with all that it links to.
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN CMakeLists.txt EXCLUDE)
