@@ -60,7 +60,7 @@ void shmemi_client_disconnect(shmemi_client_t *client)
 static void hello_fill(shmemi_wire_message_t *message, const char *name, bool membarrier)
 {
     shmemi_wire_begin(message, SHMEMI_WIRE_HELLO, 0);
-    message->hello.layout = shmemi_roster_layout();
+    message->hello.layout = shmemi_wire_layout();
     message->hello.flags = membarrier ? SHMEMI_HELLO_MEMBARRIER : 0;
     message->hello.space_base = SHMEMI_SPACE_BASE;
     message->hello.space_bytes = SHMEMI_SPACE_BYTES;

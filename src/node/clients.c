@@ -58,7 +58,7 @@ void shmemi_peer_reap(shmem_server_t server)
 
 static shmem_status_t hello_check(const shmemi_wire_hello_t *hello)
 {
-    if (hello->layout != shmemi_roster_layout() || hello->space_base != SHMEMI_SPACE_BASE ||
+    if (hello->layout != shmemi_wire_layout() || hello->space_base != SHMEMI_SPACE_BASE ||
         hello->space_bytes != SHMEMI_SPACE_BYTES)
         return shmemi_quiet(
             SHMEM_ERR_VERSION, LAYER,
@@ -66,7 +66,7 @@ static shmem_status_t hello_check(const shmemi_wire_hello_t *hello)
             "node server with %08x and %llx+%llx: use the same build of shmem for "
             "both (sanitizer builds differ from others)",
             hello->layout, (unsigned long long)hello->space_base,
-            (unsigned long long)hello->space_bytes, shmemi_roster_layout(),
+            (unsigned long long)hello->space_bytes, shmemi_wire_layout(),
             (unsigned long long)SHMEMI_SPACE_BASE, (unsigned long long)SHMEMI_SPACE_BYTES);
     if (hello->flags & ~(uint32_t)SHMEMI_HELLO_FLAGS || !memchr(hello->name, 0, sizeof hello->name))
         return shmemi_quiet(SHMEM_ERR_PROTOCOL, LAYER,

@@ -161,7 +161,7 @@ static shmem_status_t start(const shmemi_client_t *client, const shmemi_settings
 
 static void private_address(char *address, size_t room)
 {
-    snprintf(address, room, "@shmem-%u-%08x-%u", (unsigned)geteuid(), shmemi_roster_layout(),
+    snprintf(address, room, "@shmem-%u-%08x-%u", (unsigned)geteuid(), shmemi_wire_layout(),
              (unsigned)SHMEMI_WIRE_VERSION);
 }
 

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "memory/layout.h"
+#include "sync/roster.h"
 
 #define LAYER "node"
 
@@ -51,6 +53,11 @@ void shmemi_wire_error(shmemi_wire_message_t *message, uint32_t sequence, shmem_
     message->error.status = status;
     message->error.text_bytes = (uint32_t)length;
     memcpy(message->error.text, text, length);
+}
+
+uint32_t shmemi_wire_layout(void)
+{
+    return shmemi_roster_layout() ^ shmemi_layout_hash();
 }
 
 shmem_status_t shmemi_wire_check(const shmemi_wire_message_t *message, size_t got)

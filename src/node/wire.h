@@ -75,7 +75,7 @@ enum {
 
 typedef struct shmemi_wire_hello {
     shmemi_wire_header_t header;
-    uint32_t layout; /* shmemi_roster_layout() */
+    uint32_t layout; /* shmemi_wire_layout() */
     uint32_t flags;
     uint64_t space_base, space_bytes;
     char name[32]; /* shown by tools; terminated */
@@ -174,6 +174,10 @@ void shmemi_wire_begin(shmemi_wire_message_t *message, shmemi_wire_type_t type, 
 /* Make `message` the error answer. The text is cut to fit. */
 void shmemi_wire_error(shmemi_wire_message_t *message, uint32_t sequence, shmem_status_t status,
                        const char *text);
+
+/* Hash over the layouts of all that server and clients share in memory: roster and pools. Builds in
+ * which it differs refuse each other. */
+uint32_t shmemi_wire_layout(void);
 
 /*
  * Is `message`, of which `got` bytes arrived, well formed? Checks magic, version, type, length. A

@@ -188,7 +188,7 @@ static inline int fixture_raw(const fixture_server_t *f)
 static inline void fixture_hello(shmemi_wire_message_t *m)
 {
     shmemi_wire_begin(m, SHMEMI_WIRE_HELLO, 1);
-    m->hello.layout = shmemi_roster_layout();
+    m->hello.layout = shmemi_wire_layout();
     m->hello.flags = SHMEMI_HELLO_MEMBARRIER;
     m->hello.space_base = SHMEMI_SPACE_BASE;
     m->hello.space_bytes = SHMEMI_SPACE_BYTES;
