@@ -17,13 +17,18 @@ build first
 expect 0 "$run" -n 4 "$scratch/first"
 [ "$(sort "$scratch/out" | head -1)" = "PE 0 of 4 was written to by PE 3" ] || fail "the program of README.md"
 [ "$(wc -l < "$scratch/out")" = 4 ] || fail "the program of README.md"
+# it tells what is wrong instead of crashing, and is C++ as well
+expect 1 env SHMEM_SERVER=@$mark "$scratch/first"
+says err 'where SHMEM_SERVER'
+"${CXX:-c++}" -x c++ "$scratch/first.c" "${flags[@]:1}" -lshmem -o "$scratch/first-cpp" || fail "README's program is no C++"
+expect 0 "$run" -n 2 "$scratch/first-cpp"
 
-block "$guide" 'file: sum.c' > "$scratch/sum.c"
-build sum
-block "$guide" 'output: shmem-run -n 4 ./sum' | sort > "$scratch/wanted"
-expect 0 "$run" -n 4 "$scratch/sum"
+block "$guide" 'file: addup.c' > "$scratch/addup.c"
+build addup
+block "$guide" 'output: shmem-run -n 4 ./addup' | sort > "$scratch/wanted"
+expect 0 "$run" -n 4 "$scratch/addup"
 sort "$scratch/out" | diff "$scratch/wanted" - || fail "the guide's program prints something else"
-expect 0 "$scratch/sum"
+expect 0 "$scratch/addup"
 says out '^PE 0 of 1: the sum is 1$'
 
 # the table: each error with a sentence that contains the words that the guide promises
