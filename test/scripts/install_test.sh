@@ -9,6 +9,11 @@ for program in shmem-run shmem-info shmemd; do [ -x "$tree/bin/$program" ] || fa
 for page in shmem-run shmem-info shmemd; do [ -f "$tree/share/man/man1/$page.1" ] || fail "no manual page of $page"; done
 library=$(dirname "$(find "$tree" -name libshmem.so | head -1)")
 [ -e "$library/libshmem.so.0" ] || fail "no libshmem.so.0"
+# what the pages link to is there
+while read -r page target; do
+  [ -e "$(dirname "$page")/$target" ] || fail "$page links to $target, which is not installed"
+done < <(cd "$tree/share/doc/shmem" && find "$PWD" -name '*.md' -not -path '*/design/*' -exec grep -oHE '\]\([^):#]+' {} + | sed 's/:\](/ /')
+[ -f "$tree/share/doc/shmem/docs/guide/services.md" ] || fail "the guides are not installed"
 # the programs find the library where it was installed, without the build directory
 env -u LD_LIBRARY_PATH "$tree/bin/shmem-run" --version > /dev/null || fail "shmem-run does not find the library"
 if readelf -d "$tree/bin/shmem-run" | grep -qF "$BUILD_DIR"; then fail "the build directory is in the installed program"; fi

@@ -26,6 +26,7 @@ static void add_client(run_joins_t *joins, unsigned slot, pid_t pid)
         joins->capacity = capacity;
     }
     joins->clients[joins->count++] = (run_client_t){slot, pid, RUN_CLIENT_OPEN};
+    joins->in_state[RUN_CLIENT_OPEN]++;
 }
 
 static void end_client(run_joins_t *joins, unsigned slot, run_client_state_t state)
@@ -35,6 +36,8 @@ static void end_client(run_joins_t *joins, unsigned slot, run_client_state_t sta
         if (client->slot != slot || client->state != RUN_CLIENT_OPEN)
             continue;
         client->state = state;
+        joins->in_state[RUN_CLIENT_OPEN]--;
+        joins->in_state[state]++;
         uint64_t one = 1;
         if (write(joins->wake, &one, sizeof one) < 0)
             return; /* it is told already */
@@ -121,7 +124,7 @@ bool run_joins_has(run_joins_t *joins, pid_t pid, run_client_state_t state)
 {
     bool has = false;
     pthread_mutex_lock(&joins->lock);
-    for (size_t i = 0; i < joins->count; i++)
+    for (size_t i = 0; i < joins->count && joins->in_state[state]; i++)
         has = has || (joins->clients[i].pid == pid && joins->clients[i].state == state);
     pthread_mutex_unlock(&joins->lock);
     return has;

@@ -39,8 +39,9 @@ typedef struct run_joins {
     pthread_mutex_t lock; /* of the records */
     run_client_t *clients;
     size_t count, capacity;
-    int log_level; /* lines up to this level go to standard error, as SHMEM_LOG wants it */
-    int wake;      /* eventfd: a client has gone */
+    size_t in_state[3]; /* number of records in each state */
+    int log_level;      /* lines up to this level go to standard error, as SHMEM_LOG wants it */
+    int wake;           /* eventfd: a client has gone */
 
     int rank;          /* of the first PE that ended with 0 and had not joined, -1: none so far */
     int64_t next, gap; /* ns: time of the next look (0: no more), and how long after the last */
