@@ -38,6 +38,7 @@ shmem_status_t shmemi_semaphore_init(void *memory, size_t bytes, uint32_t permit
                            SHMEM_SEMAPHORE_BYTES(permits), bytes);
     memset(memory, 0, SHMEM_SEMAPHORE_BYTES(permits));
     semaphore->permits = permits;
+    semaphore->inverse = ~permits;
     semaphore->magic = SHMEMI_SEMAPHORE_MAGIC;
     return SHMEM_OK;
 }
@@ -53,7 +54,7 @@ static shmem_status_t attempt_start(attempt_t *attempt, const shmemi_actor_t *ac
                            "the memory at %p is no semaphore: call shmem_semaphore_init() first",
                            (void *)semaphore);
     uint32_t permits = *(volatile const uint32_t *)&semaphore->permits;
-    if (permits < 1 || permits > SHMEMI_SEMAPHORE_PERMITS)
+    if (permits < 1 || permits > SHMEMI_SEMAPHORE_PERMITS || semaphore->inverse != ~permits)
         return shmemi_fail(SHMEM_ERR_CORRUPT, "sync",
                            "the semaphore at %p claims to have %u permits: something else wrote "
                            "to its memory",

@@ -24,7 +24,8 @@ enum { SHMEMI_SEMAPHORE_PERMITS = 65536 };
 typedef struct shmemi_semaphore {
     uint32_t magic;
     uint32_t permits;
-    uint32_t reserved[14];
+    uint32_t inverse; /* ~permits: who overwrites one must not make us write behind our memory */
+    uint32_t reserved[13];
     shmemi_bell_t bell; /* rings one */
     _Atomic uint32_t released;
     uint32_t reserved2[13];

@@ -88,6 +88,9 @@ static void garbage(void)
     CHECK_STATUS(shmemi_semaphore_try(&me, semaphore), SHMEM_ERR_CORRUPT);
     semaphore->permits = 65537;
     CHECK_STATUS(acquire_for(&me, -1), SHMEM_ERR_CORRUPT);
+    semaphore->permits = 5; /* plausible, but more than there is memory for */
+    CHECK_STATUS(shmemi_semaphore_try(&me, semaphore), SHMEM_ERR_CORRUPT);
+    CHECK_STATUS(shmemi_semaphore_available(&me, semaphore, &permits), SHMEM_ERR_CORRUPT);
     semaphore->permits = 4;
     /* holders that cannot be: nobody, so the permit is free */
     for (int i = 0; i < 4; i++)
