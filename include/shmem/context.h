@@ -82,10 +82,8 @@ SHMEM_API int shmem_context_size(shmem_context_t context);
  * collectives are then out of step with the others and refuse further use with STATE).
  */
 SHMEM_API shmem_status_t shmem_context_barrier(shmem_context_t context);
+/* `timeout` in nanoseconds, negative for no limit. */
 SHMEM_API shmem_status_t shmem_context_barrier_timed(shmem_context_t context, int64_t timeout);
-
-/* The short names of this interface that OpenSHMEM also uses are macros; they step aside when
- * <shmem.h> is included too (before or after), and the long names remain. */
 
 #ifdef __cplusplus
 }

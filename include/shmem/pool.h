@@ -43,10 +43,10 @@ typedef struct shmem_pool_params {
     }
 
 /*
- * Create a pool named `name` (1 to 63 bytes of letters, digits, '.', '_', '-', '/'; NULL: no name,
- * for this process only), owned by the caller's user. It lives until the last process that has it
- * open closes it or ends.
- * Errors: INVALID, EXISTS, NOMEM, OVERFLOW, LIMIT, SERVER_LOST, ACCESS.
+ * Create a pool named `name` (1 to 63 bytes of letters, digits, '.', '_', '-', '/', with no '..'
+ * between slashes; NULL: no name, for this process only), owned by the caller's user. It lives
+ * until the last process that has it open closes it or ends. Errors: INVALID, EXISTS, NOMEM,
+ * OVERFLOW, LIMIT, SERVER_LOST, ACCESS.
  */
 SHMEM_API shmem_status_t shmem_pool_create(shmem_context_t context, const char *name,
                                            const shmem_pool_params_t *params, shmem_pool_t *pool);

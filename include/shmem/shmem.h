@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The native interface, whole.
+ * The native interface, whole: what programs include.
+ *
+ * <shmem/shmem.h>, this file, is not <shmem.h>: that is the name of OpenSHMEM's header, which is
+ * another interface. Three functions have short names that OpenSHMEM uses too, with other
+ * arguments: shmem_init, shmem_barrier, shmem_finalize. Here they are macros for
+ * shmem_context_init, shmem_context_barrier, shmem_context_finalize, which a program may always use
+ * instead; a program that includes both headers, in any order, has to.
  *
  *     shmem_context_t ctx;
  *     shmem_memory_t mem;
@@ -26,7 +32,7 @@
 #include <shmem/topology.h>
 #include <shmem/version.h>
 
-/* Short names that OpenSHMEM uses too: they step aside for <shmem.h>, included before or after. */
+/* The short names step aside for <shmem.h>. */
 #ifndef SHMEM_OPENSHMEM_H
 #define shmem_init(context)     shmem_context_init(context)
 #define shmem_barrier(context)  shmem_context_barrier(context)

@@ -26,9 +26,9 @@
       "folder, else the one on PATH.")                                                             \
     X(job, "SHMEM_JOB", TEXT, 0, 0, "", "",                                                        \
       "Name of the job that this process belongs to; set by the launcher.")                        \
-    X(rank, "SHMEM_RANK", NUMBER, 0, 65535, "0 to 65535", "0",                                     \
+    X(rank, "SHMEM_RANK", NUMBER, 0, 4094, "0 to 4094", "0",                                       \
       "Rank of this process in its job; set by the launcher.")                                     \
-    X(size, "SHMEM_SIZE", NUMBER, 1, 65536, "1 to 65536", "1",                                     \
+    X(size, "SHMEM_SIZE", NUMBER, 1, 4095, "1 to 4095", "1",                                       \
       "Number of processes in the job; set by the launcher.")                                      \
     X(init_timeout, "SHMEM_INIT_TIMEOUT", DURATION, 0, INT64_MAX, "", "60s",                       \
       "How long the start of a job waits for all of its processes.")                               \

@@ -235,7 +235,11 @@ static shmem_status_t leave(shmem_context_t c)
         leave_broken(c);
     }
     shmemi_call_end(c, SHMEM_OK);
-    return worst ? shmemi_quiet(worst, LAYER, "%s", text) : SHMEM_OK;
+    if (!worst)
+        return SHMEM_OK;
+    char *advice = strstr(text, SHMEMI_ADVICE); /* that is done */
+    return shmemi_quiet(worst, LAYER, "%.*s", advice ? (int)(advice - text) : SHMEMI_BROKEN_TEXT,
+                        text);
 }
 
 static void log_stats(shmem_context_t c)

@@ -22,6 +22,8 @@
 
 #define LAYER "job"
 
+_Static_assert(SHMEMI_PES == 4095, "the limit of SHMEM_SIZE in base/settings.h");
+
 enum { JOB_NAME = 63 };
 
 static unsigned counters_of(int size)
@@ -145,6 +147,20 @@ static shmem_status_t settle(shmem_context_t c)
     return SHMEM_OK;
 }
 
+/* By a living client of process `pid`, as the server numbers processes. */
+static shmem_status_t rank_taken(shmem_context_t c, int pid)
+{
+    if (pid == (int)c->actor->roster->clients[c->actor->slot].pid)
+        return shmemi_fail(SHMEM_ERR_MISMATCH, LAYER,
+                           "this process is PE %d of job '%s' already: call shmem_init() once, or "
+                           "give further contexts a rank or a job of their own",
+                           c->rank, c->name);
+    return shmemi_fail(SHMEM_ERR_MISMATCH, LAYER,
+                       "rank %d of job '%s' is taken, by process %d: give each process a rank of "
+                       "its own",
+                       c->rank, c->name, pid);
+}
+
 static shmem_status_t claim(shmem_context_t c)
 {
     shmemi_pe_t *me = &c->pes[c->rank];
@@ -153,10 +169,7 @@ static shmem_status_t claim(shmem_context_t c)
     if (!atomic_compare_exchange_strong_explicit(&me->claim, &found, mine, memory_order_acq_rel,
                                                  memory_order_acquire)) {
         if (shmemi_roster_client_alive(c->actor->roster, (uint32_t)(found >> 32), (uint32_t)found))
-            return shmemi_fail(SHMEM_ERR_MISMATCH, LAYER,
-                               "rank %d of job '%s' is taken: client %u has it, this process is "
-                               "client %u; give each process a rank of its own",
-                               c->rank, c->name, (unsigned)(found >> 32), c->actor->slot);
+            return rank_taken(c, (int)c->actor->roster->clients[found >> 32].pid);
         return shmemi_fail(SHMEM_ERR_PEER_DEAD, LAYER,
                            "PE %d of job '%s' died while the others still run: end them before "
                            "starting it again",

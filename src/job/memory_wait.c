@@ -68,6 +68,16 @@ static shmem_status_t arguments_check(shmem_memory_t memory, size_t offset, shme
     return SHMEM_OK;
 }
 
+static shmem_status_t timed_out(const word_t *word, size_t offset)
+{
+    static const char *const signs[] = {"==", "!=", ">", ">=", "<", "<="};
+    return shmemi_quiet(SHMEM_ERR_TIMEOUT, LAYER,
+                        "PE %d waited for the word at offset %zu of its part to be %s %llu; at the "
+                        "end of the time given it is %llu",
+                        word->context->rank, offset, signs[word->compare],
+                        (unsigned long long)word->value, (unsigned long long)word->seen);
+}
+
 shmem_status_t shmem_memory_wait(shmem_memory_t memory, size_t offset, shmem_compare_t compare,
                                  uint64_t value, int64_t timeout, uint64_t *seen)
 {
@@ -89,6 +99,8 @@ shmem_status_t shmem_memory_wait(shmem_memory_t memory, size_t offset, shmem_com
     if (!word_ready(&word))
         status = shmemi_wait_until(c->actor, &c->pes[c->rank].bell, &wait,
                                    timeout < 0 ? SHMEMI_FOREVER : shmemi_deadline_in(timeout));
+    if (status == SHMEM_ERR_TIMEOUT)
+        return timed_out(&word, offset);
     if (!status && seen)
         *seen = word.seen;
     return status;

@@ -29,10 +29,10 @@ static shmem_status_t check_deaths(shmem_context_t c, uint32_t *deaths)
         return SHMEM_OK;
     for (int r = 0; r < c->size; r++)
         if (shmemi_peers_dead(c, r))
-            return shmemi_fail(SHMEM_ERR_PEER_DEAD, LAYER,
-                               "PE %d of %d (job '%s') died; PE %d cannot go on with it: finalize "
-                               "the context",
-                               r, c->size, c->name, c->rank);
+            return shmemi_fail(
+                SHMEM_ERR_PEER_DEAD, LAYER,
+                "PE %d of %d (job '%s') died; PE %d cannot go on with it" SHMEMI_ADVICE, r, c->size,
+                c->name, c->rank);
     *deaths = now;
     return SHMEM_OK;
 }
@@ -46,13 +46,13 @@ shmem_status_t shmemi_peers_check(shmem_context_t c, uint32_t *deaths)
             continue;
         if (state == SHMEMI_PE_OUT_OF_STEP)
             status = shmemi_fail(SHMEM_ERR_STATE, LAYER,
-                                 "PE %d gave up waiting in a timed barrier and is out of step: PE "
-                                 "%d cannot go on with it, finalize the context",
+                                 "PE %d gave up waiting in a timed barrier and is out of step; PE "
+                                 "%d cannot go on with it" SHMEMI_ADVICE,
                                  r, c->rank);
         else
             status = shmemi_fail(SHMEM_ERR_STATE, LAYER,
-                                 "PE %d left the job '%s' after an error: PE %d cannot go on with "
-                                 "it, finalize the context",
+                                 "PE %d left the job '%s' after an error; PE %d cannot go on with "
+                                 "it" SHMEMI_ADVICE,
                                  r, c->name, c->rank);
     }
     return status;

@@ -12,6 +12,10 @@ static inline uint64_t shmemi_peers_claim(shmem_context_t context, int rank)
     return atomic_load_explicit(&context->pes[rank].claim, memory_order_acquire);
 }
 
+/* How sentences end that say why a context is of no more use; shmem_context_finalize() itself takes
+ * it off. */
+#define SHMEMI_ADVICE ": finalize the context"
+
 /* Did PE `rank` die? A PE that is not there yet, or left, did not. */
 bool shmemi_peers_dead(shmem_context_t context, int rank);
 

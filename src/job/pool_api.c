@@ -21,6 +21,7 @@
 #include "job/context.h"
 #include "job/graves.h"
 #include "memory/pool_core.h"
+#include "node/wire.h"
 #include "os/segment.h"
 #include "os/space.h"
 
@@ -84,18 +85,40 @@ static bool name_is_good(const char *name)
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                   "._-/";
     size_t n = strnlen(name, NAME_MAX_BYTES + 1);
-    return n && n <= NAME_MAX_BYTES && strspn(name, allowed) == n;
+    return n && n <= NAME_MAX_BYTES && strspn(name, allowed) == n &&
+           shmemi_wire_name_is_valid(name);
 }
 
 static shmem_status_t name_make(const char *name, char *full)
 {
     if (!name_is_good(name))
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "pool name '%.80s': want 1 to %d letters, digits, '.', '_', '-' or '/'",
-                           name, NAME_MAX_BYTES);
+        return shmemi_fail(
+            SHMEM_ERR_INVALID, LAYER,
+            "pool name '%.80s': want 1 to %d letters, digits, '.', '_', '-' or '/', and no '..' "
+            "between slashes",
+            name, NAME_MAX_BYTES);
     memcpy(full, PREFIX, sizeof PREFIX - 1);
     strcpy(full + sizeof PREFIX - 1, name);
     return SHMEM_OK;
+}
+
+/* What the server says of segments, in words of pools. Passes `status` on. */
+static shmem_status_t translate(shmem_context_t context, const char *name, shmem_status_t status)
+{
+    const char *text = shmem_error_detail()->text, *belongs = strstr(text, "belongs to user");
+    if (status == SHMEM_ERR_NOT_FOUND)
+        return shmemi_quiet(status, LAYER,
+                            "there is no pool '%s' at the node server %s: is its creator running, "
+                            "with the same SHMEM_SERVER?",
+                            name, shmemi_client_address(context->client));
+    if (status == SHMEM_ERR_EXISTS)
+        return shmemi_quiet(status, LAYER,
+                            "a pool '%s' exists already: open it with shmem_pool_open() or choose "
+                            "another name",
+                            name);
+    if (status == SHMEM_ERR_ACCESS && belongs)
+        return shmemi_quiet(status, LAYER, "pool '%s' %s", name, belongs);
+    return status;
 }
 
 /* ---- the pages ---- */
@@ -172,7 +195,7 @@ static void unlink_locked(struct shmem_pool *pool)
 }
 
 /* Undo everything that has been done for a handle that is in no list. */
-static void release(struct shmem_pool *p)
+static void undo(struct shmem_pool *p)
 {
     shmemi_pool_detach(p->core);
     if (p->memory && !shmemi_context_is_inherited(p->context))
@@ -180,6 +203,18 @@ static void release(struct shmem_pool *p)
     if (p->segment.bytes)
         shmemi_client_segment_close(p->context->client, &p->segment);
     memset(p, 0, sizeof *p);
+}
+
+/* The same for one that nobody was given, and for one that somebody may still use. */
+static void discard(struct shmem_pool *p)
+{
+    undo(p);
+    free(p);
+}
+
+static void bury(struct shmem_pool *p)
+{
+    undo(p);
     shmemi_bury(&closed_pools, p);
 }
 
@@ -254,8 +289,8 @@ shmem_status_t shmem_pool_create(shmem_context_t context, const char *name,
         return SHMEM_ERR_NOMEM;
     status = create(p, name ? full : NULL, params);
     if (status) {
-        release(p);
-        return status;
+        discard(p);
+        return translate(context, name ? name : "", status);
     }
     pthread_mutex_lock(&open_lock);
     p->next = open_pools;
@@ -330,10 +365,11 @@ shmem_status_t shmem_pool_open(shmem_context_t context, const char *name, shmem_
     status = open_locked(p, full, &found);
     pthread_mutex_unlock(&open_lock);
     if (found != p)
-        release(p);
-    if (!status)
-        *pool = found;
-    return status;
+        discard(p);
+    if (status)
+        return translate(context, name, status);
+    *pool = found;
+    return SHMEM_OK;
 }
 
 /* ---- close ---- */
@@ -349,7 +385,7 @@ void shmem_pool_close(shmem_pool_t pool)
         unlink_locked(pool);
     pthread_mutex_unlock(&open_lock);
     if (last)
-        release(pool);
+        bury(pool);
 }
 
 static struct shmem_pool *take_one(shmem_context_t context)
@@ -368,7 +404,7 @@ void shmemi_pool_drop_all(shmem_context_t context)
 {
     struct shmem_pool *p;
     while ((p = take_one(context)))
-        release(p);
+        bury(p);
 }
 
 /* ---- operations ---- */

@@ -63,11 +63,11 @@ static shmem_status_t word_check(uint64_t offset)
                        (unsigned long long)offset);
 }
 
-static shmem_status_t buffer_check(const void *buffer, size_t n)
+static shmem_status_t buffer_check(const void *buffer, size_t n, const char *call)
 {
     if (buffer || !n)
         return SHMEM_OK;
-    return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "%zu bytes at NULL", n);
+    return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "%s of %zu bytes: the buffer is NULL", call, n);
 }
 
 /* How PE `rank` is reached. */
@@ -111,7 +111,7 @@ shmem_status_t shmem_memory_put(shmem_memory_t memory, int rank, size_t offset, 
     const shmemi_self_t *self = NULL;
     shmemi_xport_target_t target = {0};
     shmem_status_t status = target_find(memory, rank, offset, n, &self, &target);
-    if (status || (status = buffer_check(src, n)))
+    if (status || (status = buffer_check(src, n, __func__)))
         return status;
     status = transfer(memory->context, &target, src, n);
     SHMEMI_KILL_POINT("job.put.copied");
@@ -126,7 +126,7 @@ shmem_status_t shmem_memory_get(shmem_memory_t memory, int rank, size_t offset, 
     const shmemi_self_t *self = NULL;
     shmemi_xport_target_t target = {0};
     shmem_status_t status = target_find(memory, rank, offset, n, &self, &target);
-    if (status || (status = buffer_check(dst, n)))
+    if (status || (status = buffer_check(dst, n, __func__)))
         return status;
     const shmemi_xport_ops_t *xport = xport_of(memory->context, rank);
     if (xport != &shmemi_xport_direct)
@@ -174,6 +174,18 @@ static shmem_status_t signal_check(uint64_t offset, shmem_signal_op_t op)
     return word_check(offset);
 }
 
+/* A signal word that the data covers would be set by the data. */
+static shmem_status_t apart_check(uint64_t offset, uint64_t n, uint64_t signal_offset)
+{
+    if (!n || signal_offset + sizeof(uint64_t) <= offset || signal_offset >= offset + n)
+        return SHMEM_OK;
+    return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                       "shmem_memory_put_signal: the signal word at offset %llu lies inside the "
+                       "%llu bytes of data at offset %llu: place it before or after them",
+                       (unsigned long long)signal_offset, (unsigned long long)n,
+                       (unsigned long long)offset);
+}
+
 static shmem_status_t signal_send(shmem_context_t c, const shmemi_self_t *self,
                                   const shmemi_xport_target_t *target, uint64_t value,
                                   shmem_signal_op_t op)
@@ -212,7 +224,8 @@ shmem_status_t shmem_memory_put_signal(shmem_memory_t memory, int rank, size_t o
     shmemi_xport_target_t target = {0}, word = {0};
     shmem_status_t status = target_find(memory, rank, offset, n, &self, &target);
     if (status || (status = target_find(memory, rank, signal_offset, sizeof value, &self, &word)) ||
-        (status = signal_check(signal_offset, op)) || (status = buffer_check(src, n)))
+        (status = signal_check(signal_offset, op)) || (status = buffer_check(src, n, __func__)) ||
+        (status = apart_check(offset, n, signal_offset)))
         return status;
     status = transfer(memory->context, &target, src, n);
     SHMEMI_KILL_POINT("job.put_signal.copied");

@@ -156,7 +156,7 @@ static shmem_status_t gave_up(shmem_context_t c, const shmemi_call_t *call)
     else
         status = shmemi_quiet(SHMEM_ERR_TIMEOUT, LAYER,
                               "PE %d waits in %s; not there yet: PE %s. The context is out of step "
-                              "with the others now: finalize it",
+                              "with the others now" SHMEMI_ADVICE,
                               c->rank, what, missing);
     shmemi_context_break(c, SHMEM_ERR_STATE);
     shmemi_pe_state_set(&c->pes[c->rank], SHMEMI_PE_OUT_OF_STEP);

@@ -249,9 +249,10 @@ void shmemi_segments_open(shmem_server_t server, shmemi_peer_t *peer,
         status =
             shmemi_quiet(SHMEM_ERR_INVALID, LAYER, "the name of the segment to open is not one");
     else if (!(entry = shmemi_table_find(&server->table, name)))
-        status =
-            shmemi_quiet(SHMEM_ERR_NOT_FOUND, LAYER, "no segment '%s' at this node server: is its "
-                         "creator running, with the same SHMEM_SERVER?", name);
+        status = shmemi_quiet(SHMEM_ERR_NOT_FOUND, LAYER,
+                              "no segment '%s' at this node server: is its "
+                              "creator running, with the same SHMEM_SERVER?",
+                              name);
     else
         status = may_open(peer, entry);
     if (status)

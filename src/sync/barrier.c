@@ -130,6 +130,16 @@ static shmem_status_t await_alive(void *arg)
                        await->participants, deaths);
 }
 
+static shmem_status_t timed_out(const await_t *await)
+{
+    uint64_t arrivals = atomic_load_explicit(&await->barrier->arrivals, memory_order_relaxed);
+    unsigned missing = await->participants - (unsigned)(arrivals % await->participants);
+    return shmemi_quiet(SHMEM_ERR_TIMEOUT, "sync",
+                        "the barrier at %p misses %u of %u participants at the end of the time "
+                        "given; the arrival stands: wait again with the same token",
+                        (void *)await->barrier, missing, await->participants);
+}
+
 shmem_status_t shmemi_barrier_await(const shmemi_actor_t *actor, shmemi_barrier_t *barrier,
                                     uint32_t token, shmemi_deadline_t deadline)
 {
@@ -153,6 +163,8 @@ shmem_status_t shmemi_barrier_await(const shmemi_actor_t *actor, shmemi_barrier_
                                 .kind = SHMEMI_WAIT_BARRIER,
                                 .object = barrier};
     status = ago ? SHMEM_OK : shmemi_wait_until(actor, &barrier->bell, &wait, deadline);
+    if (status == SHMEM_ERR_TIMEOUT)
+        return timed_out(&await);
     if (!status)
         shmemi_stats_add(&self->thread->stats, SHMEMI_STAT_barriers, 1);
     return status;

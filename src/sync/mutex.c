@@ -69,17 +69,40 @@ static inline bool word_change(shmemi_mutex_t *mutex, uint64_t *from, uint64_t t
                                                    memory_order_relaxed);
 }
 
+static const char *holder_words(const shmemi_actor_t *actor, uint64_t word, char who[SHMEMI_WHO])
+{
+    return shmemi_roster_who(actor->roster, word_row(word), (uint32_t)(word >> 32), who,
+                             SHMEMI_WHO);
+}
+
+static shmem_status_t timed_out(const shmemi_actor_t *actor, const shmemi_mutex_t *mutex)
+{
+    char who[SHMEMI_WHO];
+    uint64_t word = atomic_load_explicit(&mutex->word, memory_order_relaxed);
+    if (word == SHMEMI_MUTEX_FREE || !word_possible(word))
+        return shmemi_quiet(SHMEM_ERR_TIMEOUT, "sync",
+                            "the mutex at %p was not had within the time given; nobody holds it "
+                            "just now: wait longer",
+                            (const void *)mutex);
+    return shmemi_quiet(SHMEM_ERR_TIMEOUT, "sync",
+                        "the mutex at %p was not had within the time given; a thread of %s holds "
+                        "it",
+                        (const void *)mutex, holder_words(actor, word, who));
+}
+
 /* The holder is dead: take over. The word names the heir at once, so that the heir may die, too. */
 static bool attempt_inherit(attempt_t *attempt, uint64_t word)
 {
+    char who[SHMEMI_WHO];
     uint64_t mine = shmemi_mutex_mine(attempt->self) | SHMEMI_MUTEX_INCONSISTENT;
     if (!word_change(attempt->mutex, &word, mine))
         return false;
     SHMEMI_KILL_POINT("sync.mutex.inherit.taken");
-    attempt->status = shmemi_quiet(SHMEM_ERR_OWNER_DIED, "sync",
-                                   "the mutex at %p is yours, but its last holder (row %u) died "
-                                   "inside: repair, then shmem_mutex_consistent()",
-                                   (void *)attempt->mutex, word_row(word));
+    attempt->status =
+        shmemi_quiet(SHMEM_ERR_OWNER_DIED, "sync",
+                     "the mutex at %p is yours, but its last holder, a thread of %s, died inside: "
+                     "repair what it protects, then call shmem_mutex_consistent()",
+                     (void *)attempt->mutex, holder_words(attempt->actor, word, who));
     return true;
 }
 
@@ -179,7 +202,7 @@ shmem_status_t shmemi_mutex_lock_slow(const shmemi_actor_t *actor, shmemi_mutex_
         .ready = attempt_ready_asleep, .arg = &attempt, .kind = SHMEMI_WAIT_MUTEX, .object = mutex};
     status = shmemi_wait_sleep(attempt.self, &mutex->bell, &wait, deadline);
     if (status)
-        return status;
+        return status == SHMEM_ERR_TIMEOUT ? timed_out(actor, mutex) : status;
     /* What is owed to the other sleepers. The unlock that follows reads it in this same thread; a
      * poisoned mutex needs no flag. */
     atomic_store_explicit(&mutex->bell.sleepers, 1, memory_order_relaxed);

@@ -168,6 +168,9 @@ bool shmemi_row_claim(shmemi_roster_t *roster, uint32_t row, uint64_t owner, uin
                                                  memory_order_acquire, memory_order_relaxed))
         return false;
     SHMEMI_KILL_POINT("sync.row.claim.owned");
+    uint32_t slot = (uint32_t)(owner >> 32);
+    if (slot < SHMEMI_CLIENTS)
+        atomic_store_explicit(&thread->pid, roster->clients[slot].pid, memory_order_relaxed);
     uint32_t e = atomic_load_explicit(&thread->epoch, memory_order_relaxed);
     if (!e) {
         e = 1;
@@ -211,4 +214,39 @@ void shmemi_row_free_slot(shmemi_roster_t *roster, uint32_t row, uint32_t slot, 
         shmemi_row_free(roster, row, owner);
     else if (died)
         row_finish_free(thread);
+}
+
+/* ---- words ---- */
+
+/* The name of a client, which that client chose and may be changing. */
+static void name_copy(const shmemi_roster_client_t *client, char name[SHMEMI_CLIENT_NAME + 1])
+{
+    memcpy(name, client->name, SHMEMI_CLIENT_NAME);
+    name[SHMEMI_CLIENT_NAME] = 0;
+    for (char *at = name; *at; at++)
+        if (*at < ' ' || *at > '~')
+            *at = '?';
+}
+
+const char *shmemi_roster_who(const shmemi_roster_t *roster, uint32_t row, uint32_t epoch,
+                              char *text, size_t bytes)
+{
+    char name[SHMEMI_CLIENT_NAME + 1];
+    snprintf(text, bytes, "a process no longer known");
+    if (!row || row >= shmemi_row_limit(roster))
+        return text;
+    const shmemi_roster_thread_t *thread = &roster->threads[row];
+    bool alive = shmemi_roster_thread_alive(roster, row, epoch);
+    uint64_t owner = atomic_load_explicit(&thread->owner, memory_order_relaxed);
+    uint32_t slot = (uint32_t)(owner >> 32);
+    int pid = atomic_load_explicit(&thread->pid, memory_order_relaxed);
+    if (!pid || (!alive && owner))
+        return text;
+    snprintf(text, bytes, "process %d", pid);
+    if (!alive || slot >= SHMEMI_CLIENTS)
+        return text;
+    name_copy(&roster->clients[slot], name);
+    if (*name)
+        snprintf(text, bytes, "process %d (%s)", pid, name);
+    return text;
 }

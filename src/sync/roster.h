@@ -60,7 +60,9 @@ typedef struct shmemi_roster_thread {
     _Atomic uint32_t epoch;       /* bumped when the row is freed; starts at 1, never 0 */
     _Atomic uint32_t waits;       /* what it waits for: shmemi_wait_kind_t, 0 nothing (for tools) */
     _Atomic uint64_t wait_object; /* address in the unified range, or 0 */
-    uint64_t reserved[13];
+    _Atomic int32_t pid;          /* of the last owner, for messages; stays when the row is freed */
+    uint32_t reserved0;
+    uint64_t reserved[12];
     shmemi_stats_t stats; /* written by the owning thread only */
 } shmemi_roster_thread_t;
 SHMEMI_PIN_SIZE(shmemi_roster_thread_t, 512);
@@ -113,6 +115,12 @@ static inline bool shmemi_roster_thread_alive(const shmemi_roster_t *roster, uin
     /* SYNC roster-epoch: acquire, pairs with release in row_finish_free() */
     return atomic_load_explicit(&roster->threads[row].epoch, memory_order_acquire) == epoch;
 }
+
+/* Who is or was thread (row, epoch)? "process 4711 (PE 1 of 4)" into text[bytes]; as far as known:
+ * rows of the dead are used again. Returns text. */
+enum { SHMEMI_WHO = 80 };
+const char *shmemi_roster_who(const shmemi_roster_t *roster, uint32_t row, uint32_t epoch,
+                              char *text, size_t bytes);
 
 /* Number of deaths so far. Everything that a dead client held is recognizable as such by who sees
  * its death counted here. */

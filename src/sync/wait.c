@@ -114,11 +114,14 @@ void shmemi_wait_show(const shmemi_self_t *self, shmemi_wait_kind_t kind, const 
 
 static shmem_status_t timed_out(const shmemi_wait_t *wait)
 {
-    static const char *const names[] = {"nothing",  "a mutex",   "a semaphore",
-                                        "an event", "a barrier", "a change of memory"};
+    static const char *const names[] = {"nothing",   "the mutex",   "a permit of the semaphore",
+                                        "the event", "the barrier", "a change of the memory"};
     unsigned kind = wait->kind < SHMEMI_COUNT(names) ? wait->kind : 0;
-    return shmemi_quiet(SHMEM_ERR_TIMEOUT, "sync", "waiting for %s: not within the time given",
-                        names[kind]);
+    return shmemi_quiet(
+        SHMEM_ERR_TIMEOUT, "sync",
+        "%s at %p was waited for, but did not come within the time given: look at what "
+        "should bring it, or wait longer",
+        names[kind], wait->object);
 }
 
 /* The deadline passed before there was a reason to sleep. */

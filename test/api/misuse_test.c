@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include "harness.h"
 
@@ -230,6 +232,137 @@ static void many_ends(void)
     }
 }
 
+/* ---- words ---- */
+
+static void pools_are_named(void)
+{
+    shmem_pool_params_t params = SHMEM_POOL_PARAMS_INIT;
+    shmem_pool_t pool = NULL;
+    params.bytes = 1 << 20;
+    begin();
+    CHECK_STATUS(shmem_pool_open(context, "test/nope", &pool), SHMEM_ERR_NOT_FOUND);
+    says("there is no pool 'test/nope' at the node server");
+    says("is its creator running, with the same SHMEM_SERVER?");
+    make("test/words");
+    CHECK_STATUS(shmem_pool_create(context, "test/words", &params, &pool), SHMEM_ERR_EXISTS);
+    says("a pool 'test/words' exists already: open it");
+    static const char *const dots[] = {"..", "a/..", "../a", "a/../b"};
+    for (int i = 0; i < 4; i++) {
+        CHECK_STATUS(shmem_pool_open(context, dots[i], &pool), SHMEM_ERR_INVALID);
+        says("pool name");
+        CHECK_STATUS(shmem_pool_create(context, dots[i], &params, &pool), SHMEM_ERR_INVALID);
+        says("no '..' between slashes");
+    }
+    CHECK(!pool);
+    CHECK_OK(shmem_context_finalize(context));
+}
+
+static void calls_are_named(void)
+{
+    shmem_memory_t memory;
+    char byte = 0;
+    begin();
+    CHECK_OK(shmem_memory_create(context, &memory, 4096));
+    CHECK_STATUS(shmem_memory_put(memory, 0, 0, &byte, 1), SHMEM_ERR_STATE);
+    says("the 1st that the context created");
+    CHECK(shmem_memory_map(memory) != NULL);
+    CHECK_STATUS(shmem_memory_put(memory, 0, 0, NULL, 1), SHMEM_ERR_INVALID);
+    says("shmem_memory_put of 1 bytes: the buffer is NULL");
+    CHECK_STATUS(shmem_memory_get(memory, 0, 0, NULL, 1), SHMEM_ERR_INVALID);
+    says("shmem_memory_get of 1 bytes: the buffer is NULL");
+    CHECK_STATUS(shmem_coll_broadcast(context, NULL, 4, 0), SHMEM_ERR_INVALID);
+    says("the buffer is NULL");
+    CHECK_STATUS(shmem_coll_broadcast(context, &byte, 1, 1), SHMEM_ERR_INVALID);
+    says("from PE 1: the job has PEs 0 to 0");
+    CHECK_STATUS(shmem_coll_allreduce(context, NULL, &byte, 1, SHMEM_TYPE_INT32, SHMEM_SUM),
+                 SHMEM_ERR_INVALID);
+    says("dst is NULL");
+    CHECK_STATUS(shmem_coll_allgather(context, &byte, NULL, 1), SHMEM_ERR_INVALID);
+    says("src is NULL");
+    CHECK_OK(shmem_context_finalize(context));
+}
+
+static void signal_inside_the_data(void)
+{
+    shmem_memory_t memory;
+    char data[64] = {0};
+    begin();
+    CHECK_OK(shmem_memory_create(context, &memory, 4096));
+    CHECK(shmem_memory_map(memory) != NULL);
+    for (size_t word = 0; word < 4096; word += 8) {
+        bool inside = word + 8 > 1004 && word < 1004 + sizeof data;
+        CHECK_STATUS(shmem_memory_put_signal(memory, 0, 1004, data, sizeof data, word, 1,
+                                             SHMEM_SIGNAL_OP_SET),
+                     inside ? SHMEM_ERR_INVALID : SHMEM_OK);
+        if (inside)
+            says("inside the 64 bytes of data");
+    }
+    CHECK_OK(shmem_memory_put_signal(memory, 0, 1000, data, 0, 1000, 1, SHMEM_SIGNAL_OP_SET));
+    CHECK_OK(shmem_context_finalize(context));
+}
+
+static void timeouts_say_what_is_missing(void)
+{
+    static shmem_event_t event;
+    static shmem_barrier_object_t barrier;
+    shmem_memory_t memory;
+    uint64_t three = 3;
+    uint32_t token;
+    begin();
+    CHECK_OK(shmem_memory_create(context, &memory, 4096));
+    CHECK(shmem_memory_map(memory) != NULL);
+    CHECK_OK(shmem_memory_put(memory, 0, 16, &three, 8));
+    CHECK_STATUS(shmem_memory_wait(memory, 16, SHMEM_COMPARE_GE, 5, 1000000, NULL),
+                 SHMEM_ERR_TIMEOUT);
+    says("PE 0 waited for the word at offset 16 of its part to be >= 5");
+    says("it is 3");
+    CHECK_OK(shmem_event_init(&event, SHMEM_EVENT_AUTO, 0));
+    CHECK_STATUS(shmem_event_wait(context, &event, 1000000), SHMEM_ERR_TIMEOUT);
+    says("the event at 0x");
+    CHECK_OK(shmem_barrier_init(&barrier, 3));
+    CHECK_OK(shmem_barrier_arrive(context, &barrier, &token));
+    CHECK_STATUS(shmem_barrier_await(context, &barrier, token, 1000000), SHMEM_ERR_TIMEOUT);
+    says("misses 2 of 3 participants");
+    CHECK_OK(shmem_context_finalize(context));
+}
+
+/* Two processes, or two threads, at one mutex. */
+static void hold_and_linger(void *arg)
+{
+    shmem_mutex_t *mutex = arg;
+    _Atomic int *stage = (_Atomic int *)(void *)(mutex + 1);
+    begin();
+    CHECK_OK(shmem_mutex_lock(context, mutex));
+    *stage = 1;
+    for (;;)
+        pause();
+}
+
+static void holders_are_named(void)
+{
+    if (harness_has_tsan())
+        SKIP("forks processes that are killed, and ThreadSanitizer sees threads only");
+    char held[64], died[64];
+    shmem_mutex_t *mutex = harness_shared(2 * sizeof *mutex);
+    _Atomic int *stage = (_Atomic int *)(void *)(mutex + 1);
+    CHECK_OK(shmem_mutex_init(mutex));
+    pid_t pid = harness_fork(hold_and_linger, mutex);
+    while (!*stage)
+        harness_sleep(0.001);
+    begin();
+    snprintf(held, sizeof held, "a thread of process %d (PE 0 of 1) holds it", (int)pid);
+    snprintf(died, sizeof died, "a thread of process %d, died inside", (int)pid);
+    CHECK_STATUS(shmem_mutex_lock_timed(context, mutex, 1000000), SHMEM_ERR_TIMEOUT);
+    says(held);
+    CHECK(kill(pid, SIGKILL) == 0);
+    CHECK_EQ(harness_wait(pid, 10), -SIGKILL);
+    CHECK_STATUS(shmem_mutex_lock_timed(context, mutex, 5000000000), SHMEM_ERR_OWNER_DIED);
+    says(died);
+    CHECK_OK(shmem_mutex_consistent(context, mutex));
+    CHECK_OK(shmem_mutex_unlock(context, mutex));
+    CHECK_OK(shmem_context_finalize(context));
+}
+
 /* ---- a forked child ---- */
 
 static void finalize_parents(void *arg)
@@ -259,6 +392,11 @@ int main(void)
     RUN(after_finalize);
     RUN(after_close);
     RUN(many_ends);
+    RUN(pools_are_named);
+    RUN(calls_are_named);
+    RUN(signal_inside_the_data);
+    RUN(timeouts_say_what_is_missing);
+    RUN(holders_are_named);
     RUN(the_reason_outlives_finalize);
     return harness_end();
 }

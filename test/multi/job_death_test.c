@@ -102,6 +102,7 @@ static void blocked(int rank, int n, void *arg)
     CHECK_STATUS(shmem_context_finalize(c), SHMEM_ERR_PEER_DEAD);
     CHECK(harness_now() - begin < WITHIN);
     named(shmem_error_detail()->text, victim);
+    CHECK(!strstr(shmem_error_detail()->text, "finalize")); /* that is done */
 }
 
 static void every_blocking_call_ends(void)

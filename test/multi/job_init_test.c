@@ -126,7 +126,6 @@ static void a_failed_start_can_be_repeated(void)
 
 static void sizes(int rank, int n, void *arg)
 {
-    (void)arg;
     (void)n;
     shmem_context_t c;
     if (rank == 2) {
@@ -135,7 +134,7 @@ static void sizes(int rank, int n, void *arg)
         says("PE 0 of 5");
         says("one of 2");
         CHECK_STATUS(with(&c, job_server.address, "sizes", 1, 2), SHMEM_ERR_MISMATCH);
-        says("rank 1");
+        says(arg ? "rank 1 of job 'sizes' is taken, by process " : "this process is PE 1 of job");
         return;
     }
     c = job_init("sizes", rank, 2);
@@ -145,7 +144,9 @@ static void sizes(int rank, int n, void *arg)
 
 static void sizes_and_ranks_must_agree(void)
 {
-    JOB_BOTH(3, 10, sizes, NULL);
+    static char processes[] = "processes";
+    harness_pes(3, HARNESS_PROC, 10, sizes, processes);
+    harness_pes(3, HARNESS_THREAD, 10, sizes, NULL);
 }
 
 /* One process, three contexts: alone, PE of one job, PE of another with another rank. */

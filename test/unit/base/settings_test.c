@@ -54,7 +54,7 @@ static void numbers(void)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         refuse("SHMEM_SIZE", bad[i]);
     refuse("SHMEM_SIZE", "0");
-    CHECK(strstr(shmem_error_detail()->text, "a whole number, from 1 to 65536") != NULL);
+    CHECK(strstr(shmem_error_detail()->text, "a whole number, from 1 to 4095") != NULL);
 }
 
 static void choices_and_booleans(void)
