@@ -16,16 +16,30 @@ extern "C" {
 
 typedef struct shmem_server *shmem_server_t;
 
+/* What a server tells about its clients. */
+typedef enum shmem_server_event {
+    SHMEM_SERVER_ATTACHED = 0, /* a client came */
+    SHMEM_SERVER_DETACHED,     /* it said goodbye */
+    SHMEM_SERVER_DIED          /* its process ended without a goodbye; it is repaired next */
+} shmem_server_event_t;
+
+/* `client` is the client's slot, used again after its end; `pid` its process as the server sees it,
+ * 0 if it cannot. Called by shmem_server_run(); must not block nor call the server. */
+typedef void (*shmem_server_observer_t)(void *user, shmem_server_event_t event, uint32_t client,
+                                        int pid);
+
 typedef struct shmem_server_params {
     size_t size;             /* sizeof(shmem_server_params_t) */
     const char *address;     /* path, or @name in the abstract namespace; NULL: a name of its own,
                                 see shmem_server_address() */
     int exit_when_unused;    /* end shmem_server_run() when the last client has gone */
     int64_t first_client_ns; /* then: how long to wait for a first client; 0: 10 s */
+    shmem_server_observer_t observer; /* or NULL */
+    void *observer_user;
 } shmem_server_params_t;
 #define SHMEM_SERVER_PARAMS_INIT                                                                   \
     {                                                                                              \
-        sizeof(shmem_server_params_t), 0, 0, 0                                                     \
+        sizeof(shmem_server_params_t), 0, 0, 0, 0, 0                                               \
     }
 
 /*

@@ -110,6 +110,7 @@ static void admit(shmem_server_t server, shmemi_peer_t *peer)
         ;
     shmemi_log(SHMEM_LOG_INFO, LAYER, "client %u: %s, process %d", peer->slot, peer->name,
                (int)peer->who.pid);
+    shmemi_server_observe(server, SHMEM_SERVER_ATTACHED, peer);
 }
 
 static void welcome(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence)
@@ -175,6 +176,7 @@ void shmemi_clients_goodbye(shmem_server_t server, shmemi_peer_t *peer, uint32_t
 {
     shmemi_wire_message_t answer;
     shmemi_log(SHMEM_LOG_INFO, LAYER, "client %u (%s) said goodbye", peer->slot, peer->name);
+    shmemi_server_observe(server, SHMEM_SERVER_DETACHED, peer);
     shmemi_death_repair(server, peer, false);
     shmemi_wire_begin(&answer, SHMEMI_WIRE_DONE, sequence);
     shmemi_socket_send(peer->socket.fd, &answer, answer.header.bytes, NULL, 0, 0); /* may be gone */

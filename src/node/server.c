@@ -112,6 +112,13 @@ static shmem_status_t open_all(shmem_server_t server, const shmem_server_params_
     return status;
 }
 
+void shmemi_server_observe(shmem_server_t server, shmem_server_event_t event,
+                           const shmemi_peer_t *peer)
+{
+    if (server->observer)
+        server->observer(server->observer_user, event, peer->slot, (int)peer->who.pid);
+}
+
 static shmem_server_t server_alloc(const shmem_server_params_t *params)
 {
     shmem_server_t server = calloc(1, sizeof *server);
@@ -122,6 +129,8 @@ static shmem_server_t server_alloc(const shmem_server_params_t *params)
     server->stop = (shmemi_source_t){SHMEMI_SOURCE_STOP, -1, NULL};
     server->reserved = (shmemi_source_t){SHMEMI_SOURCE_RESERVED, -1, NULL};
     server->exit_when_unused = params->exit_when_unused != 0;
+    server->observer = params->observer;
+    server->observer_user = params->observer_user;
     server->first_client_ns = params->first_client_ns ? params->first_client_ns : FIRST_CLIENT_NS;
     server->hello_ns = SHMEMI_HELLO_NS;
     server->user = geteuid();

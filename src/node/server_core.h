@@ -103,6 +103,8 @@ struct shmem_server {
     uid_t user;
     bool exit_when_unused, had_client;
     int64_t first_client_ns, started, hello_ns;
+    shmem_server_observer_t observer;
+    void *observer_user;
     atomic_bool running;
     shmemi_settings_t settings;
 
@@ -125,6 +127,9 @@ struct shmem_server {
 
 /* ---- server.c ---- */
 
+/* Tell the observer, if there is one. */
+void shmemi_server_observe(shmem_server_t server, shmem_server_event_t event,
+                           const shmemi_peer_t *peer);
 /* Watch a descriptor for input. */
 shmem_status_t shmemi_server_watch(shmem_server_t server, shmemi_source_t *source);
 /* Close it; an event that was already fetched finds fd == -1. Nothing when it is -1. */

@@ -43,7 +43,7 @@ static void look_at_clock(run_job_t *job)
         job->killed = true;
     }
     if (job->joins.next && now >= job->joins.next && !job->ending && job->living &&
-        run_joins_look(&job->joins, job->launch.server, now))
+        run_joins_look(&job->joins, now))
         run_job_never_joined(job);
 }
 

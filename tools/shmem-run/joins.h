@@ -6,18 +6,18 @@
  *   never joined           the others wait in shmem_init()
  *   joined, did not leave  ended without shmem_finalize(): the others get SHMEM_ERR_PEER_DEAD
  *
- * The server's log lines are the source: "client S: NAME, process P", "client S (NAME) said
- * goodbye", "client S (NAME, process P) died". They come from the server's thread.
+ * The events come from the server's thread.
  *   Invariant: of the records of one slot only the last may be open.
  *
  * That a PE never joined is known by its process number, so not of one that runs the program as a
- * child of its own (a script). The connections at the server then give a hint: leaving is
+ * child of its own (a script). That others are still there then gives a hint: leaving is
  * collective, so when a PE that had joined ends properly, the others are gone soon, too.
  */
 #ifndef RUN_JOINS_H
 #define RUN_JOINS_H
 
 #include <pthread.h>
+#include <shmem/server.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,7 +30,7 @@ typedef enum run_client_state {
 } run_client_state_t;
 
 typedef struct run_client {
-    unsigned slot;
+    uint32_t slot;
     pid_t pid;
     run_client_state_t state;
 } run_client_t;
@@ -40,7 +40,6 @@ typedef struct run_joins {
     run_client_t *clients;
     size_t count, capacity;
     size_t in_state[3]; /* number of records in each state */
-    int log_level;      /* lines up to this level go to standard error, as SHMEM_LOG wants it */
     int wake;           /* eventfd: a client has gone */
 
     int rank;          /* of the first PE that ended with 0 and had not joined, -1: none so far */
@@ -48,8 +47,10 @@ typedef struct run_joins {
     bool suspected;    /* by the last look */
 } run_joins_t;
 
-/* Listen to the server's lines from now on; no other thread is inside the library. 0 or -1. */
+/* 0 or -1. */
 int run_joins_init(run_joins_t *joins);
+/* The observer of the server, `user` is a run_joins_t. */
+void run_joins_event(void *user, shmem_server_event_t event, uint32_t client, int pid);
 /* The server's thread has ended. */
 void run_joins_fini(run_joins_t *joins);
 
@@ -61,6 +62,6 @@ bool run_joins_none(run_joins_t *joins, pid_t pid);
 /* PE `rank` ended with 0 without having joined while others run. */
 void run_joins_ended(run_joins_t *joins, int rank, int64_t now);
 /* The time of the next look has come. True: once, when others are there, surely enough. */
-bool run_joins_look(run_joins_t *joins, const char *server, int64_t now);
+bool run_joins_look(run_joins_t *joins, int64_t now);
 
 #endif

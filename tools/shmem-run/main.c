@@ -118,8 +118,6 @@ static int run(run_job_t *job)
     job->launch.server = shmem_server_address(job->server);
     job->launch.job = name;
     job->launch.output = &job->output;
-    if (run_joins_init(&job->joins))
-        return say_failure("create an event descriptor");
     int code = run_launch_start(&job->launch);
     for (int rank = 0; rank < job->options->pes; rank++)
         job->living += job->launch.pes[rank].pid != 0;
@@ -143,16 +141,21 @@ static int run(run_job_t *job)
         shmem_server_stop(job->server);
         pthread_join(server.thread, NULL);
     }
-    run_joins_fini(&job->joins);
     return code;
 }
 
 static int run_with_server(run_job_t *job)
 {
     shmem_server_params_t params = SHMEM_SERVER_PARAMS_INIT;
+    if (run_joins_init(&job->joins))
+        return say_failure("create an event descriptor");
+    params.observer = run_joins_event;
+    params.observer_user = &job->joins;
     shmem_status_t status = shmem_server_create(&job->server, &params);
-    if (status)
+    if (status) {
+        run_joins_fini(&job->joins);
         return say_library_failure("start the node server", status);
+    }
     job->launch.pes = calloc((size_t)job->options->pes, sizeof *job->launch.pes);
     int code = job->launch.pes ? 0 : say_failure("start the job");
     if (job->launch.pes) {
@@ -166,6 +169,7 @@ static int run_with_server(run_job_t *job)
     }
     free(job->launch.pes);
     shmem_server_destroy(job->server);
+    run_joins_fini(&job->joins);
     return code;
 }
 
