@@ -44,6 +44,10 @@ shmem_status_t shmemi_peers_check(shmem_context_t c, uint32_t *deaths)
         uint32_t state = shmemi_pe_state(&c->pes[r]);
         if (r == c->rank || state < SHMEMI_PE_OUT_OF_STEP)
             continue;
+        /* who left because of a death saw it before: so do we now, and name the dead, not him */
+        status = check_deaths(c, deaths);
+        if (status)
+            break;
         if (state == SHMEMI_PE_OUT_OF_STEP)
             status = shmemi_fail(SHMEM_ERR_STATE, LAYER,
                                  "PE %d gave up waiting in a timed barrier and is out of step; PE "
