@@ -6,12 +6,10 @@
 #ifndef SHMEMI_MEMORY_POOL_CORE_H
 #define SHMEMI_MEMORY_POOL_CORE_H
 
+#include "os/clock.h"
 #include "shmem/pool.h"
 #include "sync/roster.h"
 #include "topo/topo.h"
-
-/* How long a reclaim waits for an arena whose lock a living (perhaps stopped) client holds. */
-#define SHMEMI_RECLAIM_PATIENCE_NS 200000000
 
 typedef struct shmemi_pool shmemi_pool_t; /* a process's (context's) view of a pool */
 
@@ -43,11 +41,13 @@ void shmemi_pool_detach(shmemi_pool_t *pool);
  * Server side: give back everything that client (slot, epoch) holds in the pool in `memory`, which
  * clients may have corrupted: every value is checked, CORRUPT is reported, never followed. `actor`
  * is the server's. Repairs an arena whose lock the dead client held. *blocks: number given back.
- * TIMEOUT: a living client holds an arena's lock; call it again later (clients that run out of
- * memory look for blocks of the dead themselves).
+ * TIMEOUT: a living (perhaps stopped) client held an arena's lock until `deadline` (0: its lock is
+ * tried once); call it again later (clients that run out of memory look for blocks of the dead
+ * themselves).
  */
 shmem_status_t shmemi_pool_reclaim(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,
-                                   uint32_t slot, uint32_t epoch, uint64_t *blocks);
+                                   uint32_t slot, uint32_t epoch, shmemi_deadline_t deadline,
+                                   uint64_t *blocks);
 
 /* The public operations on a view; contracts as in shmem/pool.h. */
 shmem_status_t shmemi_pool_alloc(shmemi_pool_t *pool, size_t bytes, size_t alignment,

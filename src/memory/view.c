@@ -249,15 +249,15 @@ void shmemi_pool_detach(shmemi_pool_t *pool)
 }
 
 shmem_status_t shmemi_pool_reclaim(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,
-                                   uint32_t slot, uint32_t epoch, uint64_t *blocks)
+                                   uint32_t slot, uint32_t epoch, shmemi_deadline_t deadline,
+                                   uint64_t *blocks)
 {
     shmemi_layout_t layout;
     shmemi_pool_header_t header;
     shmem_status_t status = header_check(memory, segment_bytes, &header, &layout);
     if (status)
         return status;
-    shmemi_reclaim_t reclaim = {actor, shmemi_owner(slot, epoch),
-                                shmemi_deadline_in(SHMEMI_RECLAIM_PATIENCE_NS), 0};
+    shmemi_reclaim_t reclaim = {actor, shmemi_owner(slot, epoch), deadline, 0};
     for (uint32_t i = 0; i < layout.nodes; i++) {
         shmemi_arena_t arena;
         shmemi_arena_init(&arena, memory, &layout, i);

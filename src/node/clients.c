@@ -178,6 +178,7 @@ void shmemi_clients_goodbye(shmem_server_t server, shmemi_peer_t *peer, uint32_t
     shmemi_log(SHMEM_LOG_INFO, LAYER, "client %u (%s) said goodbye", peer->slot, peer->name);
     shmemi_server_observe(server, SHMEM_SERVER_DETACHED, peer);
     shmemi_death_repair(server, peer, false);
+    shmemi_death_retry(server, false);
     shmemi_wire_begin(&answer, SHMEMI_WIRE_DONE, sequence);
     shmemi_socket_send(peer->socket.fd, &answer, answer.header.bytes, NULL, 0, 0); /* may be gone */
     shmemi_peer_bury(server, peer);

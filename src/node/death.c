@@ -5,13 +5,19 @@
  *   1. mark the slot DEAD       who looks sees that repair is under way
  *   2. bump its epochs          its locks and permits are free from here on, its waiters' bells
  * ring
- *   3. give back pool blocks    of (slot, old epoch); may need locks that step 2 made free
- *   4. close its segments       those that nobody else has open are freed
- *   5. the slot may be reused   its new holder has another epoch
+ *   3. close its segments       those that nobody else has open are freed
+ *   4. the slot may be reused   its new holder has another epoch
+ *   5. give back pool blocks    of (slot, old epoch); may need locks that step 2 made free
  *
- * A pool may be locked by a client that lives but is stopped. Its repair is then tried again later,
- * at growing intervals: blocks of (slot, old epoch) are nobody else's, however often the slot is
- * used again meanwhile.
+ * Step 5 is queued, and done when all deaths that are known have come through step 4: it takes as
+ * long as the pool is large. A pool may be locked by a client that lives but is stopped. Its repair
+ * is then tried again later, at growing intervals: blocks of (slot, old epoch) are nobody else's,
+ * however often the slot is used again meanwhile.
+ *
+ *   Invariants  all repairs of one pool are due at the same time, so that one attempt finds out for
+ *               all of them that its lock cannot be had
+ *               one call of retry() takes TURN_NS and one attempt at most; an attempt waits for
+ *               locks PATIENCE_NS at most, and only one per call waits
  */
 #include <stdlib.h>
 
@@ -26,8 +32,10 @@
 
 enum { LAST_WORDS = 16 }; /* messages that a process may have sent before it ended */
 
-#define FIRST_RETRY_NS 500000000
-#define LAST_RETRY_NS  30000000000
+#define TURN_NS        5000000
+#define PATIENCE_NS    2000000 /* long enough to get a lock that is always held, but by turns */
+#define FIRST_RETRY_NS 5000000
+#define LAST_RETRY_NS  1000000000
 
 /* ---- pools ---- */
 
@@ -38,35 +46,50 @@ typedef struct shmemi_retry {
     int64_t due, pause;
 } shmemi_retry_t;
 
-static bool is_awaited(shmem_server_t server, const shmemi_entry_t *entry)
-{
-    for (shmemi_retry_t *retry = server->retries; retry; retry = retry->next)
-        if (retry->entry == entry)
-            return true;
-    return false;
-}
-
+/* Give back later what client (slot, epoch) holds. pause 0: it has not been tried yet. */
 static void retry_add(shmem_server_t server, shmemi_entry_t *entry, uint32_t slot, uint32_t epoch)
 {
+    int64_t due = 0, pause = 0;
+    for (shmemi_retry_t *other = server->retries; other; other = other->next)
+        if (other->entry == entry) {
+            due = other->due;
+            pause = other->pause;
+            break;
+        }
     shmemi_retry_t *retry = malloc(sizeof *retry);
     if (!retry) { /* clients that run out of memory look for such blocks themselves */
         shmemi_log(SHMEM_LOG_ERROR, LAYER, "no memory to repair pool '%s' later", entry->name);
         return;
     }
-    *retry = (shmemi_retry_t){
-        server->retries, entry, slot, epoch, shmemi_clock_now() + FIRST_RETRY_NS, FIRST_RETRY_NS};
+    *retry = (shmemi_retry_t){server->retries, entry, slot, epoch, due, pause};
     server->retries = retry;
+}
+
+/* All repairs of a pool wait when one had to. The pause counts from now, after the attempt. */
+static void retry_postpone(shmem_server_t server, const shmemi_retry_t *tried)
+{
+    int64_t pause = tried->pause ? 2 * tried->pause : FIRST_RETRY_NS;
+    if (pause > LAST_RETRY_NS)
+        pause = LAST_RETRY_NS;
+    int64_t due = shmemi_clock_now() + pause;
+    const shmemi_entry_t *entry = tried->entry;
+    for (shmemi_retry_t *retry = server->retries; retry; retry = retry->next)
+        if (retry->entry == entry) {
+            retry->due = due;
+            retry->pause = pause;
+        }
 }
 
 /* Pools are mapped for the time of the repair only: the server holds no page of them otherwise. */
 static shmem_status_t reclaim(shmem_server_t server, const shmemi_entry_t *entry, uint32_t slot,
-                              uint32_t epoch)
+                              uint32_t epoch, shmemi_deadline_t deadline)
 {
     void *address;
     uint64_t blocks = 0;
     shmem_status_t status = shmemi_space_map(entry->offset, entry->bytes, entry->fd, 1, &address);
     if (status == SHMEM_OK) {
-        status = shmemi_pool_reclaim(address, entry->bytes, &server->actor, slot, epoch, &blocks);
+        status = shmemi_pool_reclaim(address, entry->bytes, &server->actor, slot, epoch, deadline,
+                                     &blocks);
         shmemi_space_unmap(address);
     }
     server->reclaimed += blocks;
@@ -80,30 +103,24 @@ static shmem_status_t reclaim(shmem_server_t server, const shmemi_entry_t *entry
     return status;
 }
 
-static void reclaim_or_retry(shmem_server_t server, shmemi_entry_t *entry, uint32_t slot,
-                             uint32_t epoch)
+int64_t shmemi_death_retry(shmem_server_t server, bool may_wait)
 {
-    if (entry->opens <= 1) /* nobody else has it: it goes as a whole */
-        return;
-    if (is_awaited(server, entry) || reclaim(server, entry, slot, epoch) == SHMEM_ERR_TIMEOUT)
-        retry_add(server, entry, slot, epoch);
-}
-
-int64_t shmemi_death_retry(shmem_server_t server, int64_t now)
-{
-    int64_t next = SHMEMI_FOREVER;
+    int64_t now = shmemi_clock_now(), end = now + TURN_NS, next = SHMEMI_FOREVER;
     shmemi_retry_t **link = &server->retries;
     while (*link) {
         shmemi_retry_t *retry = *link;
-        if (retry->due <= now &&
-            reclaim(server, retry->entry, retry->slot, retry->epoch) != SHMEM_ERR_TIMEOUT) {
-            *link = retry->next;
-            free(retry);
-            continue;
-        }
-        if (retry->due <= now) {
-            retry->pause = retry->pause < LAST_RETRY_NS / 2 ? 2 * retry->pause : LAST_RETRY_NS;
-            retry->due = now + retry->pause;
+        if (retry->due <= now && now < end) {
+            bool waits = may_wait && retry->pause;
+            shmem_status_t status = reclaim(server, retry->entry, retry->slot, retry->epoch,
+                                            waits ? shmemi_deadline_in(PATIENCE_NS) : 0);
+            now = shmemi_clock_now();
+            if (status != SHMEM_ERR_TIMEOUT) {
+                *link = retry->next;
+                free(retry);
+                continue;
+            }
+            may_wait &= !waits;
+            retry_postpone(server, retry);
         }
         next = retry->due < next ? retry->due : next;
         link = &retry->next;
@@ -142,9 +159,9 @@ void shmemi_death_repair(shmem_server_t server, shmemi_peer_t *peer, bool died)
     shmemi_roster_client_remove(server->roster, peer->slot, died);
     SHMEMI_KILL_POINT("node.death.removed");
     for (shmemi_hold_t *hold = peer->holds; hold; hold = hold->next)
-        if (hold->entry->kind == SHMEMI_SEGMENT_POOL)
-            reclaim_or_retry(server, hold->entry, peer->slot, peer->epoch);
-    SHMEMI_KILL_POINT("node.death.reclaimed");
+        if (hold->entry->kind == SHMEMI_SEGMENT_POOL && hold->entry->opens > hold->count)
+            retry_add(server, hold->entry, peer->slot, peer->epoch); /* else it goes as a whole */
+    SHMEMI_KILL_POINT("node.death.queued");
     shmemi_segments_release(server, peer);
     SHMEMI_KILL_POINT("node.death.released");
     server->by_slot[peer->slot] = NULL;

@@ -256,13 +256,33 @@ static int epoll_timeout(int64_t now, int64_t next)
     return ms < 0 ? 0 : ms > 60000 ? 60000 : (int)ms;
 }
 
+/* Deaths first: nobody waits for a dead peer, or is answered as if it lived, because blocks are
+ * being given back or others ask for something. True: stop. */
+static bool handle_all(shmem_server_t server, struct epoll_event *events, int n)
+{
+    bool stop = false, deaths = false;
+    for (int i = 0; i < n; i++) {
+        shmemi_source_t *source = events[i].data.ptr;
+        if (source->kind == SHMEMI_SOURCE_LIFE)
+            deaths |= !handle(server, source);
+    }
+    if (deaths)
+        shmemi_death_retry(server, false);
+    for (int i = 0; i < n; i++) {
+        shmemi_source_t *source = events[i].data.ptr;
+        if (source->kind != SHMEMI_SOURCE_LIFE)
+            stop |= handle(server, source);
+    }
+    return stop;
+}
+
 static shmem_status_t serve(shmem_server_t server)
 {
     struct epoll_event events[EVENTS];
     bool stop = false;
     while (!stop) {
-        int64_t now = shmemi_clock_now(), next = shmemi_connection_expire(server, now);
-        int64_t retry = shmemi_death_retry(server, now);
+        int64_t retry = shmemi_death_retry(server, true), now = shmemi_clock_now();
+        int64_t next = shmemi_connection_expire(server, now);
         next = retry < next ? retry : next;
         shmemi_peer_reap(server);
         if (unused(server, now, &next))
@@ -270,8 +290,7 @@ static shmem_status_t serve(shmem_server_t server)
         int n = epoll_wait(server->epoll, events, EVENTS, epoll_timeout(now, next));
         if (n < 0 && errno != EINTR)
             return shmemi_fail_errno(LAYER, "cannot wait for events");
-        for (int i = 0; i < n; i++)
-            stop |= handle(server, events[i].data.ptr);
+        stop = n > 0 && handle_all(server, events, n);
     }
     shmemi_peer_reap(server);
     return SHMEM_OK;

@@ -203,12 +203,14 @@ void shmemi_reserve_fini(shmem_server_t server);
 
 /* ---- death.c ---- */
 
-/* The peer's client is gone: give back what it held and free its slot. */
+/* The peer's client is gone: publish that, close what it held and free its slot. Its blocks in
+ * pools that others have open come back with the next shmemi_death_retry(). */
 void shmemi_death_repair(shmem_server_t server, shmemi_peer_t *peer, bool died);
 /* Its process has ended: a goodbye that it sent still counts. */
 void shmemi_death_noticed(shmem_server_t server, shmemi_peer_t *peer);
-/* Try again what is due. Returns the time of the next try, or SHMEMI_FOREVER. */
-int64_t shmemi_death_retry(shmem_server_t server, int64_t now);
+/* Give back blocks of the dead, as far as it is due and quickly done. may_wait: a few ms for a
+ * lock. Returns the time of the next try (perhaps past), or SHMEMI_FOREVER. */
+int64_t shmemi_death_retry(shmem_server_t server, bool may_wait);
 /* The segment goes (entry), or the server (NULL): nothing is left to repair. */
 void shmemi_death_forget(shmem_server_t server, const shmemi_entry_t *entry);
 

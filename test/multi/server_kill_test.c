@@ -21,7 +21,7 @@ static const char *const points[] = {
     "node.reserve.collected",
     "node.death.marked",
     "node.death.removed",
-    "node.death.reclaimed",
+    "node.death.queued",
     "node.death.released",
     "node.home.grow.reserved",
     "sync.roster.client_add.filled",

@@ -76,6 +76,17 @@ static void holder(void *arg)
         pause();
 }
 
+static void small_holder(void *arg)
+{
+    actor_t *a = arg;
+    pool_user_t u;
+    pool_user_open(&u, a->f, false);
+    allocate(&u, 3);
+    atomic_store(&a->step, 1);
+    for (;;)
+        pause();
+}
+
 static void lock_and_stop(void *arg)
 {
     actor_t *a = arg;
@@ -189,6 +200,49 @@ static void locked_by_a_sleeper(void)
     fixture_end(f);
 }
 
+/* One client stopped inside an arena, many others of that pool dead: nobody else waits for it. */
+static void stall(void)
+{
+    enum { DEAD = 30 };
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *watcher = fixture_attach(f);
+    pool_user_t u;
+    pid_t dead[DEAD];
+    pool_user_open(&u, f, true);
+    uint64_t before = used_bytes(&u);
+    for (int i = 0; i < DEAD; i++)
+        dead[i] = start(small_holder, f);
+    pid_t stopped = start(lock_and_stop, f);
+    for (int i = 0; i < DEAD; i++)
+        kill(dead[i], SIGKILL);
+    double since = harness_now(), longest = 0;
+    FIXTURE_AWAIT(watcher, deaths, DEAD);
+    CHECK(harness_now() - since < 2);
+    for (int i = 0; i < 20; i++) {
+        double begin = harness_now();
+        shmemi_client_detach(fixture_attach(f));
+        double took = harness_now() - begin;
+        longest = took > longest ? took : longest;
+        harness_sleep(0.05);
+    }
+    if (longest >= 1)
+        harness_fail(__FILE__, __LINE__, "an attach took %.3f s", longest);
+    CHECK(used_bytes(&u) > before);
+    kill(stopped, SIGCONT);
+    CHECK_EQ(harness_wait(stopped, 5), 0);
+    for (int i = 0; i < DEAD; i++)
+        CHECK_EQ(harness_wait(dead[i], 5), -SIGKILL);
+    double limit = harness_now() + 4;
+    while (used_bytes(&u) != before) {
+        CHECK(harness_now() < limit);
+        harness_sleep(0.01);
+    }
+    CHECK_OK(shmemi_pool_check(u.pool));
+    pool_user_close(&u);
+    shmemi_client_detach(watcher);
+    fixture_end(f);
+}
+
 static void create_and_wait(void *arg)
 {
     actor_t *a = arg;
@@ -245,6 +299,7 @@ int main(void)
     RUN(blocks_come_back);
     RUN(sloppy_goodbye);
     RUN(locked_by_a_sleeper);
+    RUN(stall);
     RUN(everything_closed);
     RUN(nonsense_in_the_pool);
     return harness_end();

@@ -133,7 +133,7 @@ static void round_of(void *arg)
                       50000);
     shmemi_roster_client_remove(world.roster, world.client[1].slot, true);
     shmemi_pool_reclaim(segment, segment_bytes, &server, world.client[1].slot,
-                        world.client[1].epoch, &blocks);
+                        world.client[1].epoch, 0, &blocks);
     some_calls(p, &seed);
     shmemi_pool_check(p);
     if (shmemi_pool_attach(segment, segment_bytes, &actor, NULL, &third) == SHMEM_OK)
@@ -180,7 +180,7 @@ static void a_zeroed_or_filled_segment(void)
         memset(segment, fill[i], segment_bytes);
         CHECK_STATUS(shmemi_pool_attach(segment, segment_bytes, &actor, NULL, &none),
                      SHMEM_ERR_CORRUPT);
-        CHECK_STATUS(shmemi_pool_reclaim(segment, segment_bytes, &actor, 1, 1, &blocks),
+        CHECK_STATUS(shmemi_pool_reclaim(segment, segment_bytes, &actor, 1, 1, 0, &blocks),
                      SHMEM_ERR_CORRUPT);
         CHECK_EQ(blocks, 7);
     }
