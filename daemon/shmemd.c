@@ -173,16 +173,22 @@ static void take_signals(void)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a segment too large is an error of its own, not the end of all */
 }
 
-/* One descriptor per client twice and one per segment: take what may be had. */
-static void raise_descriptor_limit(void)
+/* A server serves everybody: two descriptors per client and one per segment, files as large as any
+ * client's memory, and as long as they want it. So take what may be had, whatever limits the one
+ * that started it had set for its own work. */
+static void raise_limits(void)
 {
+    static const int limits[] = {RLIMIT_NOFILE, RLIMIT_FSIZE, RLIMIT_CPU,    RLIMIT_AS,
+                                 RLIMIT_DATA,   RLIMIT_NPROC, RLIMIT_MEMLOCK};
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+        if (getrlimit(limits[i], &limit) == 0 && limit.rlim_cur != limit.rlim_max) {
+            limit.rlim_cur = limit.rlim_max;
+            setrlimit(limits[i], &limit);
+        }
 }
 
 static int create_failed(const options_t *options, shmem_status_t status)
@@ -204,7 +210,7 @@ int main(int argc, char **argv)
         say_ready("-", "it cannot go to the root directory");
         return EXIT_FAILED;
     }
-    raise_descriptor_limit();
+    raise_limits();
     shmem_server_params_t params = SHMEM_SERVER_PARAMS_INIT;
     params.address = options.address;
     params.exit_when_unused = options.is_private;

@@ -88,6 +88,7 @@ static shmem_status_t status_from_errno(int error)
         return SHMEM_ERR_ACCESS;
     case EMFILE:
     case ENFILE:
+    case EFBIG:
         return SHMEM_ERR_LIMIT;
     default:
         return SHMEM_ERR_SYSTEM;

@@ -135,7 +135,7 @@ static shmem_status_t start_failed(const char *program, const char *word, size_t
 /* The program says "+" when it listens, "=" when another server does, "-" and a sentence when it
  * failed (see daemon/shmemd.c). */
 static shmem_status_t start(const shmemi_client_t *client, const shmemi_settings_t *settings,
-                            shmemi_deadline_t deadline)
+                            shmemi_deadline_t deadline, bool once_more)
 {
     search_t search;
     char word[256];
@@ -152,6 +152,8 @@ static shmem_status_t start(const shmemi_client_t *client, const shmemi_settings
         return status;
     size_t got = read_word(ready, word, sizeof word, deadline);
     close(ready);
+    if (!got && once_more && !shmemi_deadline_passed(deadline)) /* somebody killed it */
+        return start(client, settings, deadline, false);
     if (got >= 1 && (word[0] == '+' || word[0] == '='))
         return SHMEM_OK;
     return start_failed(search.found, word, got);
@@ -190,7 +192,7 @@ shmem_status_t shmemi_private_attach(shmemi_client_t *client, const shmemi_setti
                                    "private node servers at %s start and end again before they can "
                                    "be used",
                                    client->address);
-            status = start(client, settings, deadline);
+            status = start(client, settings, deadline, true);
             if (status)
                 return status;
         } else {

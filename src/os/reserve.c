@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -48,6 +49,13 @@
 
 #define PIECE_MAX    (256ull << 20)
 #define WORTH_ASKING (4ull << 20) /* less cannot start the OOM killer all by itself */
+
+bool shmemi_reserve_size_allowed(uint64_t bytes)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY ||
+           bytes <= limit.rlim_cur;
+}
 
 uint64_t shmemi_reserve_hugetlb_free(void)
 {
@@ -240,8 +248,9 @@ bool shmemi_reserve_huge_possible(void)
     int fd = memfd_create("shmem-probe", MFD_CLOEXEC);
     if (fd < 0)
         return false;
-    bool possible =
-        ftruncate(fd, (off_t)SHMEMI_HUGE_PAGE) == 0 && collapse_range(fd, 0, SHMEMI_HUGE_PAGE);
+    bool possible = shmemi_reserve_size_allowed(SHMEMI_HUGE_PAGE) &&
+                    ftruncate(fd, (off_t)SHMEMI_HUGE_PAGE) == 0 &&
+                    collapse_range(fd, 0, SHMEMI_HUGE_PAGE);
     close(fd);
     return possible;
 }

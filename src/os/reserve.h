@@ -13,6 +13,10 @@
 /* Bytes of 2 MiB hugetlb pages that nobody has claimed. */
 uint64_t shmemi_reserve_hugetlb_free(void);
 
+/* May this process make a file of so many bytes? One that exceeds its RLIMIT_FSIZE is killed by
+ * SIGXFSZ: better not to try. */
+bool shmemi_reserve_size_allowed(uint64_t bytes);
+
 /* Make all pages of a hugetlb file, where the calling thread's policy puts them. */
 shmem_status_t shmemi_reserve_hugetlb_fill(int fd, uint64_t bytes);
 

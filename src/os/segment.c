@@ -63,6 +63,12 @@ static shmem_status_t make_file(const char *name, uint64_t bytes, unsigned flags
 {
     if (SHMEMI_FAULT("os.segment.create"))
         return shmemi_fail(SHMEM_ERR_INJECTED, LAYER, "injected at os.segment.create");
+    if (!shmemi_reserve_size_allowed(bytes))
+        return shmemi_fail(SHMEM_ERR_LIMIT, LAYER,
+                           "segment '%s' of %llu bytes exceeds the size of file that the process "
+                           "which makes it (the node server) is allowed; raise RLIMIT_FSIZE "
+                           "(ulimit -f) where that process was started",
+                           name, (unsigned long long)bytes);
     int fd = new_memfd(name, flags);
     if (fd < 0)
         return shmemi_fail_errno(LAYER, "cannot create segment '%s'", name);

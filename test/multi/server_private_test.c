@@ -6,9 +6,11 @@
  */
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "../unit/node/fixture.h"
+#include "base/util.h"
 
 static bool isolated;
 static volatile sig_atomic_t child_signals;
@@ -143,7 +145,8 @@ static void inherits_nothing(void)
     check_link(pid, "cwd", "/");
     CHECK_EQ(status_mask(pid, "SigBlk:"), 0);
     /* the C library keeps 32 and 33 to itself: as our parent left them, so they stay */
-    CHECK_EQ(status_mask(pid, "SigIgn:") & ~(3ull << 31), 1ull << (SIGPIPE - 1));
+    CHECK_EQ(status_mask(pid, "SigIgn:") & ~(3ull << 31),
+             1ull << (SIGPIPE - 1) | 1ull << (SIGXFSZ - 1));
     CHECK_EQ(getsid(pid), getsid(pid) == pid ? pid : -1);
     CHECK(getsid(pid) != getsid(0));
     CHECK(sched_getaffinity(pid, sizeof servers, &servers) == 0);
@@ -152,6 +155,65 @@ static void inherits_nothing(void)
     close(high);
     shmemi_client_detach(client);
     await_end(pid);
+}
+
+/* The starter's own limits are neither the server's nor anybody else's. */
+static void limited(void *arg)
+{
+    static const int limits[] = {RLIMIT_FSIZE, RLIMIT_CPU, RLIMIT_NOFILE};
+    struct rlimit limit;
+    shmemi_client_t *client;
+    (void)arg;
+    for (size_t i = 0; i < SHMEMI_COUNT(limits); i++) {
+        CHECK(getrlimit(limits[i], &limit) == 0);
+        limit.rlim_cur = limits[i] == RLIMIT_FSIZE ? 100000 : 50;
+        CHECK(setrlimit(limits[i], &limit) == 0);
+    }
+    CHECK_OK(attach_private(&client));
+    pid_t pid = server_of(client);
+    for (size_t i = 0; i < SHMEMI_COUNT(limits); i++) {
+        CHECK(prlimit(pid, limits[i], NULL, &limit) == 0);
+        CHECK_EQ(limit.rlim_cur, limit.rlim_max);
+    }
+    if (limit.rlim_max == RLIM_INFINITY || limit.rlim_max > 1 << 20)
+        fixture_segment(client, "large", 1 << 20);
+    shmemi_client_detach(client);
+    await_end(pid);
+}
+
+static void limits_of_the_starter(void)
+{
+    if (!isolated)
+        SKIP("another program's private server may be running: no network namespace of our own");
+    CHECK_EQ(harness_wait(harness_fork(limited, NULL), 20), 0);
+}
+
+/* Nor does a limit that cannot be raised end the server. */
+static void firmly_limited(void *arg)
+{
+    struct rlimit limit = {9000000, 9000000}; /* the roster fits */
+    shmemi_segment_request_t r = {"large", 20 << 20, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 0};
+    shmemi_segment_t s;
+    shmemi_client_t *client;
+    (void)arg;
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    CHECK_OK(attach_private(&client));
+    pid_t pid = server_of(client);
+    CHECK_STATUS(shmemi_client_segment_create(client, &r, &s), SHMEM_ERR_LIMIT);
+    CHECK(strstr(shmem_error_detail()->text, "RLIMIT_FSIZE"));
+    r.reserve = 0; /* then no thread of its own makes it */
+    CHECK_STATUS(shmemi_client_segment_create(client, &r, &s), SHMEM_ERR_LIMIT);
+    fixture_segment(client, "small", 50000);
+    CHECK_EQ(server_of(client), pid);
+    shmemi_client_detach(client);
+    await_end(pid);
+}
+
+static void limits_that_stay(void)
+{
+    if (!isolated)
+        SKIP("another program's private server may be running: no network namespace of our own");
+    CHECK_EQ(harness_wait(harness_fork(firmly_limited, NULL), 20), 0);
 }
 
 typedef struct race {
@@ -319,6 +381,8 @@ int main(void)
     isolated = unshare(CLONE_NEWNET) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
     RUN(nobodys_child);
     RUN(inherits_nothing);
+    RUN(limits_of_the_starter);
+    RUN(limits_that_stay);
     RUN(eight_starters);
     RUN(comes_and_goes);
     RUN(churn);

@@ -89,7 +89,9 @@ static void child_environment(const run_launch_t *launch, int rank, int report)
 static void child_restore(const run_inherit_t *inherit)
 {
     setrlimit(RLIMIT_NOFILE, &inherit->files);
+    setrlimit(RLIMIT_FSIZE, &inherit->file_size);
     sigaction(SIGPIPE, &inherit->pipe_action, NULL);
+    sigaction(SIGXFSZ, &inherit->size_action, NULL);
     sigprocmask(SIG_SETMASK, &inherit->mask, NULL);
 }
 

@@ -30,8 +30,8 @@ typedef struct run_pe {
 /* What a child gets back as it was before we changed it for ourselves. */
 typedef struct run_inherit {
     sigset_t mask;
-    struct sigaction pipe_action;
-    struct rlimit files;
+    struct sigaction pipe_action, size_action; /* of SIGPIPE, SIGXFSZ */
+    struct rlimit files, file_size;
 } run_inherit_t;
 
 typedef struct run_launch {

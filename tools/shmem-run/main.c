@@ -71,6 +71,12 @@ static int check_stdio(void)
     return 0;
 }
 
+static void raise_limit(int resource, struct rlimit limit)
+{
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(resource, &limit);
+}
+
 /* Remember what children shall inherit, then set up our own signals and limits. */
 static int prepare_process(run_job_t *job)
 {
@@ -78,12 +84,13 @@ static int prepare_process(run_job_t *job)
     struct sigaction ignore = {.sa_handler = SIG_IGN}, standard = {.sa_handler = SIG_DFL};
     sigset_t set;
     run_job_signals(&set);
-    if (sigaction(SIGPIPE, &ignore, &inherit->pipe_action) || sigaction(SIGCHLD, &standard, NULL) ||
-        sigprocmask(SIG_BLOCK, &set, &inherit->mask) || getrlimit(RLIMIT_NOFILE, &inherit->files))
+    if (sigaction(SIGPIPE, &ignore, &inherit->pipe_action) ||
+        sigaction(SIGXFSZ, &ignore, &inherit->size_action) || sigaction(SIGCHLD, &standard, NULL) ||
+        sigprocmask(SIG_BLOCK, &set, &inherit->mask) || getrlimit(RLIMIT_NOFILE, &inherit->files) ||
+        getrlimit(RLIMIT_FSIZE, &inherit->file_size))
         return say_failure("set up signals");
-    struct rlimit files = inherit->files;
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
+    raise_limit(RLIMIT_NOFILE, inherit->files);
+    raise_limit(RLIMIT_FSIZE, inherit->file_size);
     job->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     job->server_ends = eventfd(0, EFD_CLOEXEC);
     if (job->signals < 0 || job->server_ends < 0)
