@@ -70,10 +70,9 @@ static void hello_fill(shmemi_wire_message_t *message, const char *name, bool me
 
 /* Hello, and once more with a pidfd where the server's kernel cannot name its peer by itself. */
 static shmem_status_t say_hello(shmemi_client_t *client, const char *name,
-                                shmemi_wire_message_t *message, int *fd)
+                                shmemi_deadline_t deadline, shmemi_wire_message_t *message, int *fd)
 {
     bool membarrier = shmemi_barrier_register();
-    shmemi_deadline_t deadline = shmemi_deadline_in(SHMEMI_REQUEST_NS);
     hello_fill(message, name, membarrier);
     shmem_status_t status =
         shmemi_client_request(client, message, -1, SHMEMI_WIRE_WELCOME, fd, deadline);
@@ -131,11 +130,22 @@ static void say_goodbye(shmemi_client_t *client, bool wait)
         shmemi_socket_send(client->socket.fd, &message, message.header.bytes, NULL, 0, 0);
 }
 
-shmem_status_t shmemi_client_hello(shmemi_client_t *client, const char *name, int64_t spin_ns)
+/* The program's patience, but enough for a server that runs, and not for ever. */
+static int64_t hello_patience(const shmemi_settings_t *settings)
+{
+    int64_t patience = settings->init_timeout;
+    if (patience < 0 || patience > SHMEMI_REQUEST_NS)
+        return SHMEMI_REQUEST_NS;
+    return patience < SHMEMI_LEAST_HELLO_NS ? SHMEMI_LEAST_HELLO_NS : patience;
+}
+
+shmem_status_t shmemi_client_hello(shmemi_client_t *client, const char *name,
+                                   const shmemi_settings_t *settings)
 {
     shmemi_wire_message_t message;
     int fd = -1;
-    shmem_status_t status = say_hello(client, name, &message, &fd);
+    shmem_status_t status =
+        say_hello(client, name, shmemi_deadline_in(hello_patience(settings)), &message, &fd);
     if (status)
         return status;
     uint32_t slot = message.welcome.slot, epoch = message.welcome.epoch;
@@ -151,7 +161,7 @@ shmem_status_t shmemi_client_hello(shmemi_client_t *client, const char *name, in
         say_goodbye(client, false);
         return status;
     }
-    shmemi_actor_init(&client->actor, client->roster, slot, epoch, spin_ns);
+    shmemi_actor_init(&client->actor, client->roster, slot, epoch, settings->spin);
     return SHMEM_OK;
 }
 
@@ -188,7 +198,7 @@ static shmem_status_t attach_to(shmemi_client_t *client, const shmemi_settings_t
                            "no node server listens at %s, where SHMEM_SERVER (or the program) says "
                            "it is; start it with: shmemd --address %s",
                            client->address, client->address);
-    return status ? status : shmemi_client_hello(client, name, settings->spin);
+    return status ? status : shmemi_client_hello(client, name, settings);
 }
 
 shmem_status_t shmemi_client_attach(const shmemi_settings_t *settings, const char *name,

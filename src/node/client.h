@@ -16,7 +16,8 @@
 typedef struct shmemi_client shmemi_client_t;
 
 /* Attach to settings->server, or to the user's private server, starting it if none runs.
- * `name` is shown by tools. Errors: NO_SERVER, VERSION, ACCESS, LIMIT, ADDRESS_TAKEN, PROTOCOL. */
+ * The server has settings->init_timeout to answer (negative: as long as any request). `name` is
+ * shown by tools. Errors: NO_SERVER, VERSION, ACCESS, LIMIT, ADDRESS_TAKEN, PROTOCOL, TIMEOUT. */
 shmem_status_t shmemi_client_attach(const shmemi_settings_t *settings, const char *name,
                                     shmemi_client_t **client);
 

@@ -21,7 +21,8 @@
 #include "node/wire.h"
 #include "os/clock.h"
 
-#define SHMEMI_REQUEST_NS 30000000000 /* how long a request may take, its bytes not counted */
+#define SHMEMI_REQUEST_NS     30000000000 /* how long a request may take, its bytes not counted */
+#define SHMEMI_LEAST_HELLO_NS 250000000   /* and a hello at least, however short the patience */
 
 typedef struct shmemi_handle {
     int fd;
@@ -71,8 +72,10 @@ shmem_status_t shmemi_client_check(const shmemi_client_t *client);
 
 /* Connect to client->address and check who listens there. NO_SERVER (quiet), ACCESS. */
 shmem_status_t shmemi_client_connect(shmemi_client_t *client);
-/* Say hello and map the roster. SERVER_LOST: the server ended meanwhile. */
-shmem_status_t shmemi_client_hello(shmemi_client_t *client, const char *name, int64_t spin_ns);
+/* Say hello and map the roster. SERVER_LOST: the server ended meanwhile. TIMEOUT: no answer within
+ * settings->init_timeout. */
+shmem_status_t shmemi_client_hello(shmemi_client_t *client, const char *name,
+                                   const shmemi_settings_t *settings);
 /* Undo connect, so that it can be tried again. */
 void shmemi_client_disconnect(shmemi_client_t *client);
 

@@ -23,7 +23,8 @@
 
 #define LAYER "node"
 
-#define START_NS 10000000000 /* how long starting may take in all */
+#define START_NS       10000000000 /* how long starting may take in all */
+#define LEAST_START_NS 1000000000  /* and how long it may take whatever the program's patience */
 
 enum { TRIED_BYTES = 400 };
 
@@ -173,15 +174,23 @@ static void pause_briefly(unsigned attempt)
     nanosleep(&t, NULL);
 }
 
+static int64_t start_patience(const shmemi_settings_t *settings)
+{
+    int64_t patience = settings->init_timeout;
+    if (patience < 0 || patience > START_NS)
+        return START_NS;
+    return patience < LEAST_START_NS ? LEAST_START_NS : patience;
+}
+
 shmem_status_t shmemi_private_attach(shmemi_client_t *client, const shmemi_settings_t *settings,
                                      const char *name)
 {
-    shmemi_deadline_t deadline = shmemi_deadline_in(START_NS);
+    shmemi_deadline_t deadline = shmemi_deadline_in(start_patience(settings));
     private_address(client->address, sizeof client->address);
     for (unsigned attempt = 0;; attempt++) {
         shmem_status_t status = shmemi_client_connect(client);
         if (status == SHMEM_OK) {
-            status = shmemi_client_hello(client, name, settings->spin);
+            status = shmemi_client_hello(client, name, settings);
             if (status != SHMEM_ERR_SERVER_LOST || shmemi_deadline_passed(deadline))
                 return status;
             shmemi_client_disconnect(client); /* it was just ending: another one is due */

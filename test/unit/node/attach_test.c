@@ -48,6 +48,36 @@ static void nobody_there(void)
     CHECK_STATUS(shmemi_client_attach(&settings, "x", &client), SHMEM_ERR_INVALID);
 }
 
+/* A stopped server has the time to answer that the program has. */
+static void patience(void)
+{
+    static const struct {
+        int64_t timeout;
+        double least, most;
+    } cases[] = {{600000000, 0.6, 3}, {0, 0.1, 2}};
+    fixture_server_t *f = fixture_server();
+    shmemi_settings_t settings;
+    shmemi_client_t *client;
+    fixture_settings(f, &settings);
+    kill(f->pid, SIGSTOP);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        double since = harness_now();
+        settings.init_timeout = cases[i].timeout;
+        CHECK_STATUS(shmemi_client_attach(&settings, "x", &client), SHMEM_ERR_TIMEOUT);
+        double took = harness_now() - since;
+        if (took < cases[i].least || took > cases[i].most)
+            harness_fail(__FILE__, __LINE__, "timeout %.3f s took %.3f s",
+                         (double)cases[i].timeout / 1e9, took);
+    }
+    kill(f->pid, SIGCONT);
+    CHECK_OK(shmemi_client_attach(&settings, "x", &client)); /* 0 is enough for one that runs */
+    settings.init_timeout = -1;
+    shmemi_client_detach(client);
+    CHECK_OK(shmemi_client_attach(&settings, "x", &client));
+    shmemi_client_detach(client);
+    fixture_end(f);
+}
+
 static void version_and_layout(void)
 {
     fixture_server_t *f = fixture_server();
@@ -322,6 +352,7 @@ int main(void)
 {
     RUN(handshake);
     RUN(nobody_there);
+    RUN(patience);
     RUN(version_and_layout);
     RUN(other_users);
     RUN(without_peer_pidfd);
