@@ -102,7 +102,8 @@ static inline uint64_t world_bury(int i)
     shmemi_actor_init(&server, world.roster, 0, atomic_load(&world.roster->clients[0].epoch),
                       50000);
     shmemi_roster_client_remove(world.roster, slot, true);
-    CHECK_OK(shmemi_pool_reclaim(world.memory, world.segment_bytes, &server, slot, epoch, 0, &blocks));
+    CHECK_OK(
+        shmemi_pool_reclaim(world.memory, world.segment_bytes, &server, slot, epoch, 0, &blocks));
     shmemi_actor_fini(&server);
     return blocks;
 }
