@@ -73,6 +73,8 @@ static shmem_status_t context_setup(shmem_context_t c, const shmem_context_param
         snprintf(c->settings.server, sizeof c->settings.server, "%s", p->server);
     if (!p->pes && !shmemi_settings_is_set("SHMEM_SIZE") && (status = shmemi_launcher_check()))
         return status;
+    if (p->timeout)
+        c->settings.init_timeout = p->timeout;
     c->size = p->pes ? p->pes : (int)c->settings.size;
     c->rank = p->pes ? p->rank : (int)c->settings.rank;
     c->alone = c->size == 1;
@@ -89,7 +91,7 @@ static shmem_status_t context_setup(shmem_context_t c, const shmem_context_param
 }
 
 /* The first step: all are there when it is complete. */
-static shmem_status_t join(shmem_context_t c, int64_t timeout)
+static shmem_status_t join(shmem_context_t c)
 {
     const shmemi_self_t *self;
     shmem_status_t status = shmemi_call_begin(c, &self);
@@ -100,7 +102,7 @@ static shmem_status_t join(shmem_context_t c, int64_t timeout)
     /* the first look at the peers must find those that died before */
     c->deaths = atomic_load_explicit(&c->actor->roster->deaths, memory_order_relaxed) - 1;
     SHMEMI_KILL_POINT("job.init.claimed");
-    status = shmemi_step(c, &call, shmemi_deadline_in(timeout));
+    status = shmemi_step(c, &call, shmemi_deadline_in(c->settings.init_timeout));
     SHMEMI_KILL_POINT("job.init.joined");
     c->actor->crowded = c->size > shmemi_crowd_processors(c->control);
     c->counted = c->actor->crowded || c->size > SHMEMI_COUNTER_FAN;
@@ -150,7 +152,32 @@ static shmem_status_t context_create(shmem_context_t c, const shmem_context_para
     c->actor = shmemi_client_actor(c->client);
     if ((status = shmemi_control_open(c, job)))
         return status;
-    return join(c, p->timeout ? p->timeout : c->settings.init_timeout);
+    return join(c);
+}
+
+/* One attempt to join. *again: the private server went away under it, and a new one may be had. */
+static shmem_status_t context_try(shmem_context_t *context, const shmem_context_params_t *p,
+                                  bool *again)
+{
+    *again = false;
+    shmem_context_t c = calloc(1, sizeof *c);
+    if (!c)
+        return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "no memory for a context of %zu bytes",
+                           sizeof *c);
+    c->next_memory = 1;
+    c->lifeline = -1;
+    shmem_status_t status = context_create(c, p);
+    if (status) {
+        char text[SHMEMI_BROKEN_TEXT * 2];
+        snprintf(text, sizeof text, "%s", shmem_error_detail()->text);
+        *again = status == SHMEM_ERR_SERVER_LOST && !*c->settings.server;
+        context_clear(c);
+        free(c);
+        return shmemi_quiet(status, LAYER, "%s", text);
+    }
+    shmemi_control_release_held(c);
+    *context = c;
+    return SHMEM_OK;
 }
 
 shmem_status_t shmem_context_init_params(shmem_context_t *context,
@@ -162,23 +189,9 @@ shmem_status_t shmem_context_init_params(shmem_context_t *context,
     shmem_status_t status = params_copy(params, &p);
     if (status)
         return status;
-    shmem_context_t c = calloc(1, sizeof *c);
-    if (!c)
-        return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "no memory for a context of %zu bytes",
-                           sizeof *c);
-    c->next_memory = 1;
-    c->lifeline = -1;
-    status = context_create(c, &p);
-    if (status) {
-        char text[SHMEMI_BROKEN_TEXT * 2];
-        snprintf(text, sizeof text, "%s", shmem_error_detail()->text);
-        context_clear(c);
-        free(c);
-        return shmemi_quiet(status, LAYER, "%s", text);
-    }
-    shmemi_control_release_held(c);
-    *context = c;
-    return SHMEM_OK;
+    bool again;
+    status = context_try(context, &p, &again);
+    return again ? context_try(context, &p, &again) : status;
 }
 
 shmem_status_t shmem_context_init(shmem_context_t *context)
