@@ -74,7 +74,7 @@ static void thread_end(void *mark)
         unlink_locked(heap);
         pool->leaving++;
         pthread_mutex_unlock(&heaps_lock);
-        shmemi_large_flush(heap);
+        shmemi_large_flush_all(heap);
         SHMEMI_KILL_POINT("memory.heap.leaving");
         shmemi_slab_abandon(heap);
         heap_destroy(heap);
@@ -160,7 +160,23 @@ static shmemi_heap_t *heap_create(shmemi_pool_t *pool, const shmemi_self_t *self
 
 uint32_t shmemi_heap_relieve(shmemi_heap_t *heap)
 {
-    return shmemi_large_flush(heap) + shmemi_slab_trim(heap);
+    uint64_t before = heap->looked;
+    uint32_t blocks = shmemi_large_flush_all(heap), spans = shmemi_slab_trim(heap);
+    heap->wait = (heap->looked - before) / SHMEMI_TRIM_SHARE / (1 + spans);
+    return blocks + spans;
+}
+
+uint32_t shmemi_heap_flush(shmemi_heap_t *heap, uint32_t index)
+{
+    shmemi_heap_arena_t *part = heap->arena[index];
+    uint64_t frees =
+        atomic_load_explicit(&heap->stats->value[SHMEMI_STAT_frees], memory_order_relaxed);
+    if (part == &shmemi_heap_none)
+        return shmemi_large_flush(heap, index);
+    if (part->frees == frees)
+        return 0;
+    part->frees = frees;
+    return shmemi_large_flush(heap, index) + shmemi_slab_flush(heap, index);
 }
 
 shmemi_heap_t *shmemi_heap_lookup(shmemi_pool_t *pool)

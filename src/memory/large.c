@@ -160,16 +160,29 @@ static shmem_status_t cache_put(shmemi_heap_t *heap, const shmemi_cached_block_t
     return SHMEM_OK;
 }
 
-uint32_t shmemi_large_flush(shmemi_heap_t *heap)
+static void flush_one(shmemi_heap_t *heap, uint32_t i)
 {
-    uint32_t n = heap->cached;
-    while (heap->cached) {
-        shmemi_cached_block_t last = heap->cache[heap->cached - 1];
-        cache_remove(heap, heap->cached - 1);
-        SHMEMI_KILL_POINT("memory.large.flush");
-        give_back(heap->pool, &last);
-    }
-    return n;
+    shmemi_cached_block_t block = heap->cache[i];
+    cache_remove(heap, i);
+    SHMEMI_KILL_POINT("memory.large.flush");
+    give_back(heap->pool, &block);
+}
+
+uint32_t shmemi_large_flush(shmemi_heap_t *heap, uint32_t index)
+{
+    uint32_t before = heap->cached;
+    for (uint32_t i = before; i-- > 0;)
+        if (heap->cache[i].arena == index)
+            flush_one(heap, i);
+    return before - heap->cached;
+}
+
+uint32_t shmemi_large_flush_all(shmemi_heap_t *heap)
+{
+    uint32_t before = heap->cached;
+    while (heap->cached)
+        flush_one(heap, heap->cached - 1);
+    return before;
 }
 
 /* ---- operations ---- */

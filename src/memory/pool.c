@@ -4,6 +4,14 @@
  *
  * Sizes up to the largest class come from spans (slab.c), others are whole pages (large.c). A small
  * request for which no span can be had takes whole pages as well: NOMEM means that no page is free.
+ *
+ * Looking at all spans of the thread for what others freed takes as long as there are spans. Near
+ * the end of a pool it is done once for every so many requests that single pages can serve instead,
+ * in proportion to the spans looked at, and for each one that nothing can serve.
+ *
+ *   Invariant  spans looked at, without those for shmemi_heap_listen() and shmemi_pool_trim(),
+ *              <= SHMEMI_TRIM_SHARE * requests without a span + spans of the thread * (requests
+ *              that nothing served + spans that trims gave back + 1)
  */
 #include <string.h>
 
@@ -113,16 +121,24 @@ static inline void count_alloc(shmemi_heap_t *heap, uint64_t bytes)
     shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, bytes);
 }
 
-/* Try the arenas in turn. NOMEM without a detail. */
+static shmem_status_t try_arena(shmemi_heap_t *heap, const request_t *r, unsigned class,
+                                uint32_t index, void **block)
+{
+    if (class < SHMEMI_CLASSES)
+        return shmemi_slab_alloc(heap, index, class, block);
+    return shmemi_large_alloc(heap, index, r->pages, r->alignment, block);
+}
+
+/* Try the arenas in turn; the wanted one again without what the thread keeps there before another.
+ * NOMEM without a detail. */
 static shmem_status_t try_arenas(shmemi_heap_t *heap, const request_t *r, unsigned class,
                                  const uint32_t *order, uint32_t n, void **block)
 {
     shmem_status_t status = SHMEM_ERR_NOMEM;
     for (uint32_t i = 0; i < n && status == SHMEM_ERR_NOMEM; i++) {
-        if (class < SHMEMI_CLASSES)
-            status = shmemi_slab_alloc(heap, order[i], class, block);
-        else
-            status = shmemi_large_alloc(heap, order[i], r->pages, r->alignment, block);
+        status = try_arena(heap, r, class, order[i], block);
+        if (status == SHMEM_ERR_NOMEM && !i && n > 1 && shmemi_heap_flush(heap, order[0]))
+            status = try_arena(heap, r, class, order[0], block);
         if (status)
             continue;
         if (i)
@@ -150,6 +166,29 @@ static shmem_status_t no_memory(const shmemi_pool_t *pool, const request_t *r,
                         (unsigned long long)free << SHMEMI_PAGE_SHIFT, n, pool->nodes);
 }
 
+/* Nothing at first sight. A span if one can be had with little effort, single pages, a span with
+ * all effort, single pages again. */
+static shmem_status_t try_harder(shmemi_heap_t *heap, const request_t *r, const uint32_t *order,
+                                 uint32_t n, void **block)
+{
+    bool small = r->class < SHMEMI_CLASSES;
+    shmem_status_t status = SHMEM_ERR_NOMEM;
+    uint64_t found = shmemi_recover_sweep(heap->pool, false);
+    for (uint32_t i = 0; i < n; i++)
+        found += shmemi_heap_flush(heap, order[i]);
+    if (found)
+        status = try_arenas(heap, r, r->class, order, n, block);
+    if (status == SHMEM_ERR_NOMEM && small && heap->wait) {
+        heap->wait--;
+        status = try_arenas(heap, r, SHMEMI_CLASSES, order, n, block);
+    }
+    if (status == SHMEM_ERR_NOMEM && shmemi_heap_relieve(heap))
+        status = try_arenas(heap, r, r->class, order, n, block);
+    if (status == SHMEM_ERR_NOMEM && small)
+        status = try_arenas(heap, r, SHMEMI_CLASSES, order, n, block);
+    return status;
+}
+
 static shmem_status_t alloc_request(shmemi_heap_t *heap, const request_t *r,
                                     shmem_pool_policy_t policy, uint32_t wanted, void **block)
 {
@@ -159,10 +198,7 @@ static shmem_status_t alloc_request(shmemi_heap_t *heap, const request_t *r,
     shmem_status_t status = try_arenas(heap, r, r->class, order, n, block);
     if (status != SHMEM_ERR_NOMEM)
         return status;
-    if (shmemi_heap_relieve(heap) + shmemi_recover_sweep(pool, false))
-        status = try_arenas(heap, r, r->class, order, n, block);
-    if (status == SHMEM_ERR_NOMEM && r->class < SHMEMI_CLASSES)
-        status = try_arenas(heap, r, SHMEMI_CLASSES, order, n, block);
+    status = try_harder(heap, r, order, n, block);
     if (status != SHMEM_ERR_NOMEM)
         return status;
     atomic_fetch_add_explicit(&pool->header->pressure, 1, memory_order_relaxed);

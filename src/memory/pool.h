@@ -25,7 +25,8 @@ enum {
     SHMEMI_CACHE_BLOCKS = 16, /* large blocks that a thread keeps */
     SHMEMI_CACHE_BYTES = 4 << 20,
     SHMEMI_CACHE_SHARE = 64, /* of an arena, at most this part */
-    SHMEMI_PATIENCE = 32
+    SHMEMI_PATIENCE = 32,
+    SHMEMI_TRIM_SHARE = 16 /* spans that a trim looks at for each request that may wait for it */
 };
 
 typedef struct shmemi_span_list {
@@ -73,6 +74,8 @@ SHMEMI_PIN_SIZE(shmemi_heap_class_t, 128);
 
 typedef struct shmemi_heap_arena {
     shmemi_heap_class_t class[SHMEMI_CLASSES];
+    uint64_t frees; /* of the thread, when it last gave back what it caches here */
+    uint64_t reserved[15];
 } shmemi_heap_arena_t;
 
 typedef struct shmemi_cached_block {
@@ -91,6 +94,8 @@ typedef struct shmemi_heap {
     uint32_t cached;
     uint64_t cached_bytes;
     shmemi_cached_block_t cache[SHMEMI_CACHE_BLOCKS];
+    uint64_t looked; /* spans that trims looked at, in all */
+    uint64_t wait;   /* requests that found no span before the next one trims */
     shmemi_heap_arena_t *arena[SHMEMI_POOL_NODES]; /* shmemi_heap_none until first used */
     struct shmemi_heap *next_of_thread, **link_of_thread;
     struct shmemi_heap *next_of_pool, **link_of_pool;
@@ -199,6 +204,9 @@ shmem_status_t shmemi_slab_alloc(shmemi_heap_t *heap, uint32_t index, unsigned c
 shmem_status_t shmemi_slab_settle(shmemi_heap_t *heap, shmemi_heap_class_t *c, uint32_t chunk);
 /* Collect everywhere, give empty spans back. Returns how many. */
 uint32_t shmemi_slab_trim(shmemi_heap_t *heap);
+/* Give back the spans on an arena that the thread's own frees emptied: at most one a class is kept.
+ * Returns how many. */
+uint32_t shmemi_slab_flush(shmemi_heap_t *heap, uint32_t index);
 /* The thread ends: spans that still hold objects become orphans. */
 void shmemi_slab_abandon(shmemi_heap_t *heap);
 
@@ -214,13 +222,19 @@ shmem_status_t shmemi_large_bytes(shmemi_pool_t *pool, uint32_t index, uint64_t 
  * pages behind the block are taken. */
 shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t offset,
                                    uint32_t pages);
-/* Give the thread's cached blocks back. Returns how many. */
-uint32_t shmemi_large_flush(shmemi_heap_t *heap);
+/* Give the thread's cached blocks back, those of one arena or all. Returns how many. */
+uint32_t shmemi_large_flush(shmemi_heap_t *heap, uint32_t index);
+uint32_t shmemi_large_flush_all(shmemi_heap_t *heap);
 
 /* ---- pressure: others found no memory ---- */
 
-/* Give back everything that is cached. Returns the number of blocks and spans. */
+/* Give back everything that is cached. Returns the number of blocks and spans. Looks at all spans
+ * of the thread for objects that others freed; `heap->wait` says how many requests should do
+ * without that afterwards. */
 uint32_t shmemi_heap_relieve(shmemi_heap_t *heap);
+/* Give back what the thread's own frees left cached on an arena. Does nothing if it freed nothing
+ * since the last time, and looks at no more than a span of each class. */
+uint32_t shmemi_heap_flush(shmemi_heap_t *heap, uint32_t index);
 
 /* Called now and then: relieve if somebody found no memory since the last time, but not on every
  * occasion, for that costs as much as there are spans. */

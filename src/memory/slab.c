@@ -307,6 +307,27 @@ shmem_status_t shmemi_slab_settle(shmemi_heap_t *heap, shmemi_heap_class_t *c, u
 
 /* ---- trim and thread end ---- */
 
+uint32_t shmemi_slab_flush(shmemi_heap_t *heap, uint32_t index)
+{
+    uint32_t retired = 0;
+    for (unsigned k = 0; k < SHMEMI_CLASSES; k++) {
+        slab_t slab = slab_of(heap, heap->arena[index], index, k);
+        uint32_t spare = slab.c->spare, current = slab.c->current;
+        if (spare) {
+            slab.c->spare = 0;
+            unlist(slab.view, spare - 1);
+            retire(&slab, spare - 1);
+            retired++;
+        }
+        if (current && is_empty(&slab, current - 1)) {
+            drop_current(&slab);
+            retire(&slab, current - 1);
+            retired++;
+        }
+    }
+    return retired;
+}
+
 /* Collect in all spans of a list; give empty ones back. Spans of `full` that have free objects now
  * move to `available`. */
 static uint32_t trim_list(slab_t *slab, shmemi_span_list_t *list)
@@ -316,6 +337,7 @@ static uint32_t trim_list(slab_t *slab, shmemi_span_list_t *list)
         uint32_t chunk = pop_head(slab->view, list);
         bool any = collect(slab, chunk);
         more = chunk + 1 != last;
+        slab->heap->looked++;
         if (is_empty(slab, chunk)) {
             retire(slab, chunk);
             retired++;

@@ -171,6 +171,32 @@ static void preferred_goes_by_distance(void)
     end();
 }
 
+/* What the thread itself keeps on the wanted node is no reason to go to another one. */
+static void caches_of_the_wanted_node_give_way(void)
+{
+    static const shmem_pool_policy_t policies[] = {SHMEM_POOL_PREFERRED, SHMEM_POOL_NEAREST};
+    for (size_t i = 0; i < SHMEMI_COUNT(policies); i++) {
+        begin("numa:2 core:1 pu:1", 32 << 20, policies[i], 0);
+        void *any = world_alloc(pool, 100), *none;
+        int here = node_of(any);
+        void *object = alloc_on(1000, SHMEM_POOL_BIND, here);
+        void *block = alloc_on(65536, SHMEM_POOL_BIND, here);
+        for (size_t bytes = 8 << 20; bytes >= 4096; bytes /= 2)
+            while (!shmemi_pool_alloc(pool, bytes, 0, SHMEM_POOL_BIND, here, &none))
+                ;
+        CHECK(node_of(world_alloc(pool, 500)) != here);
+        CHECK_OK(shmemi_pool_free(pool, object)); /* the only one of its span */
+        CHECK_EQ(node_of(world_alloc(pool, 2000)), here);
+        CHECK(node_of(world_alloc(pool, 40000)) != here);
+        CHECK_OK(shmemi_pool_free(pool, block)); /* cached, and too large to be taken from there */
+        CHECK_EQ(node_of(world_alloc(pool, 40000)), here);
+        CHECK_EQ(fallbacks(), 2);
+        shmemi_pool_detach(pool);
+        pool = world_attach(&actor, topology);
+        end();
+    }
+}
+
 /* A slightly farther but emptier node wins over a nearer one that is almost full. */
 static void fullness_counts_as_distance(void)
 {
@@ -269,6 +295,7 @@ int main(void)
     RUN(in_turn);
     RUN(bind_never_falls_back);
     RUN(preferred_goes_by_distance);
+    RUN(caches_of_the_wanted_node_give_way);
     RUN(fullness_counts_as_distance);
     RUN(nearest_uses_all_memory);
     RUN(pointers_between_arenas_are_foreign);

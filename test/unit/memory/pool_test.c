@@ -283,6 +283,34 @@ static void exhausted_by_small_blocks(void)
     exhaustion(1 << 20, 64 << 20);
 }
 
+/* Near the end of a pool the work for one allocation does not grow with the number of spans: to
+ * serve these from single pages looks at as many spans as a bounded number of trims does. */
+static void filling_up_is_bounded_work(void)
+{
+    enum { N = 400000 };
+    void **blocks = malloc(N * sizeof *blocks);
+    for (int round = 0; round < 2; round++) {
+        uint64_t mib = 256u << round, n = 0, singles = 0;
+        begin(mib << 20);
+        while (n < N && !shmemi_pool_alloc_default(pool, 1702, &blocks[n])) {
+            size_t got;
+            CHECK_OK(shmemi_pool_block_bytes(pool, blocks[n++], &got));
+            singles += got == 4096;
+        }
+        CHECK_EQ(shmem_error_detail()->status, SHMEM_ERR_NOMEM);
+        CHECK_EQ(world_used(pool), mib << 20);
+        uint64_t looked = shmemi_heap_cache.heap->looked, spans = mib << 20 >> 12;
+        CHECK(singles > 1000 && n > singles);
+        CHECK(looked > 0 && looked <= SHMEMI_TRIM_SHARE * singles + 4 * spans);
+        while (n)
+            CHECK_OK(shmemi_pool_free(pool, blocks[--n]));
+        CHECK_OK(shmemi_pool_trim(pool));
+        CHECK_EQ(world_used(pool), 0);
+        end();
+    }
+    free(blocks);
+}
+
 /* Empty spans and cached blocks of the thread don't stand in the way of a large request. */
 static void caches_give_way(void)
 {
@@ -433,6 +461,7 @@ int main(void)
     RUN(resizing);
     RUN(growing_in_place);
     RUN(exhausted_by_small_blocks);
+    RUN(filling_up_is_bounded_work);
     RUN(caches_give_way);
     RUN(counters);
     RUN(empty_spans_go_back);
