@@ -54,7 +54,8 @@ SHMEM_API shmem_status_t shmem_pool_create(shmem_context_t context, const char *
 /*
  * Open an existing pool. One that the context has open already (its creator included) is the same
  * handle again, counted: each open, and the create, wants its shmem_pool_close().
- * Errors: INVALID, NOT_FOUND, ACCESS (another user's), VERSION, CORRUPT, SERVER_LOST, STATE.
+ * Errors: INVALID, NOT_FOUND (also: its creator died while making it), BUSY (its creator is still
+ * at it), ACCESS (another user's), VERSION, CORRUPT, SERVER_LOST, STATE.
  */
 SHMEM_API shmem_status_t shmem_pool_open(shmem_context_t context, const char *name,
                                          shmem_pool_t *pool);

@@ -250,6 +250,9 @@ static shmem_status_t create(struct shmem_pool *p, const char *name,
     if (!status && shmem_topology_nodes(topology) > 1)
         status = place_arenas(p, topology, params->bytes);
     if (!status)
+        shmemi_pool_claim(p->memory, p->context->actor);
+    SHMEMI_KILL_POINT("job.pool.claimed");
+    if (!status)
         status = shmemi_pool_format(p->memory, p->segment.bytes, params, topology);
     if (!status)
         status = fill(p);
@@ -302,12 +305,21 @@ shmem_status_t shmem_pool_create(shmem_context_t context, const char *name,
 
 /* ---- open ---- */
 
-/* A creator that is still at work gets some time. */
+/* A creator that is still at work gets some time, as long as it lives. */
 static shmem_status_t attach_when_ready(struct shmem_pool *p, shmem_topology_t topology)
 {
     const struct timespec pause = {0, READY_PAUSE_MS * 1000000l};
-    for (int i = 0; i < READY_TRIES && !shmemi_pool_is_ready(p->memory); i++)
+    for (int i = 0; !shmemi_pool_is_ready(p->memory); i++) {
+        if (shmemi_pool_is_abandoned(p->memory, p->context->actor->roster))
+            return shmemi_fail(SHMEM_ERR_NOT_FOUND, LAYER,
+                               "the process that was creating the pool died: create it again");
+        if (i == READY_TRIES)
+            return shmemi_fail(SHMEM_ERR_BUSY, LAYER,
+                               "the pool is not ready after %d ms: its creator is still filling "
+                               "it, or died before it began; try again",
+                               READY_TRIES * READY_PAUSE_MS);
         nanosleep(&pause, NULL);
+    }
     return shmemi_pool_attach(p->memory, p->segment.bytes, p->context->actor, topology, &p->core);
 }
 

@@ -147,7 +147,8 @@ typedef struct shmemi_pool_header {
     _Atomic uint32_t pressure; /* bumped by who found no memory */
     _Atomic uint64_t high_pages;
     _Atomic uint64_t fallbacks;
-    uint64_t reserved[503];
+    _Atomic uint64_t creator; /* client slot << 32 | epoch; 0 until it begins to format */
+    uint64_t reserved[502];
 } shmemi_pool_header_t;
 SHMEMI_PIN(shmemi_pool_header_t, ready, 48);
 SHMEMI_PIN_SIZE(shmemi_pool_header_t, 4096);

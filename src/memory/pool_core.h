@@ -30,6 +30,11 @@ shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
 /* Has shmemi_pool_format() finished? `memory` has a page at least. */
 bool shmemi_pool_is_ready(const void *memory);
 
+/* Say in memory that is not formatted yet who is going to do it; and ask who waits for that: true
+ * if that client is gone. */
+void shmemi_pool_claim(void *memory, const shmemi_actor_t *actor);
+bool shmemi_pool_is_abandoned(const void *memory, const shmemi_roster_t *roster);
+
 /* Attach to a formatted pool; checks every header field against segment_bytes. VERSION, CORRUPT. */
 shmem_status_t shmemi_pool_attach(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,
                                   const shmem_topology_t topology, shmemi_pool_t **pool);

@@ -154,6 +154,23 @@ bool shmemi_pool_is_ready(const void *memory)
                                 memory_order_acquire) == 1;
 }
 
+void shmemi_pool_claim(void *memory, const shmemi_actor_t *actor)
+{
+    shmemi_pool_header_t *header = memory;
+    /* SYNC pool-creator: release, pairs with acquire in shmemi_pool_is_abandoned() */
+    atomic_store_explicit(&header->creator, (uint64_t)actor->slot << 32 | actor->epoch,
+                          memory_order_release);
+}
+
+bool shmemi_pool_is_abandoned(const void *memory, const shmemi_roster_t *roster)
+{
+    const shmemi_pool_header_t *header = memory;
+    /* SYNC pool-creator: acquire, pairs with release in shmemi_pool_claim() */
+    uint64_t creator = atomic_load_explicit(&header->creator, memory_order_acquire);
+    return creator &&
+           !shmemi_roster_client_alive(roster, (uint32_t)(creator >> 32), (uint32_t)creator);
+}
+
 /* ---- attach and detach ---- */
 
 static size_t nodes_bytes(const shmemi_pool_t *pool)

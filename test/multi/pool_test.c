@@ -7,6 +7,9 @@
 
 #include "base/fault.h"
 #include "job.h"
+#include "job/context.h"
+#include "memory/pool_core.h"
+#include "os/space.h"
 
 enum { ROUNDS = 400, BOXES = 64 };
 
@@ -152,6 +155,53 @@ static void a_creator_dies(void)
     CHECK_OK(shmem_context_finalize(context));
 }
 
+/* A creator that has begun, and never ends. */
+static void slow_creator(void *arg)
+{
+    shmem_context_t c;
+    shmemi_segment_t segment;
+    void *memory;
+    char name[80];
+    CHECK_OK(job_try_init(&c, NULL, 0, 1, 10));
+    snprintf(name, sizeof name, "pool/%s", boxes->name);
+    shmemi_segment_request_t request = {
+        .name = name, .bytes = 4 << 20, .kind = SHMEMI_SEGMENT_POOL, .reserve = 1};
+    CHECK_OK(shmemi_client_segment_create(c->client, &request, &segment));
+    CHECK_OK(shmemi_space_map(segment.offset, segment.bytes, segment.fd, 1, &memory));
+    shmemi_pool_claim(memory, c->actor);
+    atomic_store((atomic_int *)arg, 1);
+    pause();
+}
+
+static void opener(void *arg)
+{
+    shmem_context_t c;
+    shmem_pool_t pool;
+    CHECK_OK(job_try_init(&c, NULL, 0, 1, 10));
+    atomic_store((atomic_int *)arg, 2);
+    CHECK_STATUS(shmem_pool_open(c, boxes->name, &pool), SHMEM_ERR_NOT_FOUND);
+    CHECK_OK(shmem_context_finalize(c));
+}
+
+/* Who waits for a creator does not wait for a dead one. */
+static void a_creator_dies_while_awaited(void)
+{
+    if (harness_has_tsan())
+        SKIP("forks processes that are killed");
+    boxes_make("awaited");
+    atomic_int *stage = harness_shared(sizeof *stage);
+    pid_t creator = harness_fork(slow_creator, stage);
+    while (atomic_load(stage) < 1)
+        harness_sleep(0.001);
+    pid_t waiter = harness_fork(opener, stage);
+    while (atomic_load(stage) < 2)
+        harness_sleep(0.001);
+    harness_sleep(0.1);
+    kill(creator, SIGKILL);
+    CHECK_EQ(harness_wait(creator, 10), -SIGKILL);
+    CHECK_EQ(harness_wait(waiter, 10), 0);
+}
+
 /* ---- users that die ---- */
 
 static void doomed_user(void *arg)
@@ -202,5 +252,6 @@ JOB_MAIN({
     RUN(pes_as_threads);
     RUN(many_pes);
     RUN(a_creator_dies);
+    RUN(a_creator_dies_while_awaited);
     RUN(users_die);
 })
