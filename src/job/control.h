@@ -90,8 +90,8 @@ struct shmemi_pe {
     shmemi_bell_t bell;    /* where this PE sleeps, whatever it waits for */
     uint64_t reserved0[15];
     _Atomic uint64_t claim;
-    _Atomic uint32_t state; /* shmemi_pe_state_t */
-    uint32_t reserved1;
+    _Atomic uint32_t state;     /* shmemi_pe_state_t */
+    _Atomic uint32_t processor; /* that the PE ran on at its last crowded step: a hint */
     uint64_t reserved2[206];
     unsigned char payload[2][SHMEMI_PAYLOAD]; /* as line[] */
 };

@@ -13,9 +13,10 @@
 #define LAYER "job"
 
 enum {
-    POLLS = 50,         /* looks before the general way of waiting, about 2 us */
-    CROWDED_POLLS = 4,  /* looks between two offers of the processor */
-    CROWDED_YIELDS = 16 /* offers before the general way of waiting, which then sleeps */
+    POLLS = 50,           /* looks before the general way of waiting, about 2 us */
+    CROWDED_POLLS = 4,    /* looks between two offers of the processor */
+    ELSEWHERE_POLLS = 60, /* the same while all that are missing run on other processors */
+    CROWDED_YIELDS = 16   /* offers before the general way of waiting, which then sleeps */
 };
 
 typedef struct step {
@@ -99,6 +100,28 @@ static void ring(shmem_context_t c, const shmemi_self_t *self)
             shmemi_bell_ring(c->actor->roster, &c->pes[r].bell, &self->thread->stats);
 }
 
+/* Where this PE runs; written when it changes only, so that the others read their own copies. */
+static uint32_t processor_note(shmem_context_t c)
+{
+    uint32_t here = (uint32_t)sched_getcpu();
+    _Atomic uint32_t *noted = &c->pes[c->rank].processor;
+    if (atomic_load_explicit(noted, memory_order_relaxed) != here)
+        atomic_store_explicit(noted, here, memory_order_relaxed);
+    return here;
+}
+
+/* Would somebody who is missing run if this PE gave its processor away? A guess: PEs move. */
+static bool somebody_waits_for(const step_t *step, uint32_t processor)
+{
+    shmem_context_t c = step->context;
+    for (int r = 0; r < c->size; r++)
+        if (r != c->rank &&
+            atomic_load_explicit(&c->pes[r].processor, memory_order_relaxed) == processor &&
+            line_sequence(c, r, step->sequence) < step->sequence)
+            return true;
+    return false;
+}
+
 /* The short way: most steps end here. */
 static bool poll(step_t *step, bool (*ready)(void *))
 {
@@ -110,10 +133,15 @@ static bool poll(step_t *step, bool (*ready)(void *))
         }
         return false;
     }
+    uint32_t here = processor_note(step->context);
     for (int y = 0; y < CROWDED_YIELDS; y++) {
-        for (int i = 0; i < CROWDED_POLLS; i++)
+        int polls = somebody_waits_for(step, here) ? CROWDED_POLLS : ELSEWHERE_POLLS;
+        for (int i = 0; i < polls; i++) {
             if (ready(step))
                 return true;
+            if (polls == ELSEWHERE_POLLS)
+                shmemi_cpu_relax();
+        }
         sched_yield();
     }
     return false;
