@@ -41,7 +41,7 @@ SHMEM_API shmem_status_t shmem_memory_get(shmem_memory_t memory, int rank, size_
                                           size_t n);
 
 /* Atomic on the 64-bit word at `offset` (multiple of 8) of PE `rank`: adds `value`; the old value
- * goes to *old (may be NULL). Sequentially consistent with all atomics of this interface. */
+ * goes to *old (may be NULL). Sequentially consistent with all fetch_adds and adding signals. */
 SHMEM_API shmem_status_t shmem_memory_fetch_add(shmem_memory_t memory, int rank, size_t offset,
                                                 uint64_t value, uint64_t *old);
 

@@ -233,7 +233,7 @@ static shmem_status_t leave(shmem_context_t c)
     const shmemi_call_t call = {.kind = SHMEMI_CALL_FINALIZE};
     char text[SHMEMI_BROKEN_TEXT];
     shmem_status_t worst = SHMEM_OK, status = shmemi_call_begin(c, &self);
-    if (status && !c->broken)
+    if (status && (!c->broken || shmemi_context_is_inherited(c)))
         return status;
     while (!status && (status = shmemi_step(c, &call, SHMEMI_FOREVER)) == SHMEM_ERR_MISMATCH) {
         if (!worst)
@@ -304,16 +304,29 @@ int shmem_context_size(shmem_context_t context)
     return context ? context->size : -1;
 }
 
+/* Pools are made by any thread. */
+static pthread_mutex_t topology_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Another thread of the parent may have held it. */
+static void topology_fork_child(void)
+{
+    pthread_mutex_init(&topology_lock, NULL);
+}
+
+__attribute__((constructor)) static void topology_handle_fork(void)
+{
+    pthread_atfork(NULL, NULL, topology_fork_child);
+}
+
 shmem_status_t shmemi_context_topology(shmem_context_t context, shmem_topology_t *topology)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* pools are made by any thread */
     shmem_status_t status = SHMEM_OK;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&topology_lock);
     if (!context->topology)
         status = shmem_topology_create(&context->topology);
     if (!status)
         *topology = context->topology;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&topology_lock);
     return status;
 }
 

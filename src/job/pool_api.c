@@ -45,7 +45,18 @@ struct shmem_pool {
 
 static shmemi_cemetery_t closed_pools;
 static struct shmem_pool *open_pools;
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* held during requests, too */
+
+/* Another thread of the parent may have held it. */
+static void fork_child(void)
+{
+    pthread_mutex_init(&open_lock, NULL);
+}
+
+__attribute__((constructor)) static void handle_fork(void)
+{
+    pthread_atfork(NULL, NULL, fork_child);
+}
 
 static __attribute__((noinline, cold)) shmem_status_t missing(const char *what)
 {

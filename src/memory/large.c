@@ -81,7 +81,7 @@ static shmem_status_t look(shmemi_pool_t *pool, shmemi_arena_t *arena, uint64_t 
 
 /* USED by anybody -> CACHED by the calling client. */
 static shmem_status_t claim(shmemi_pool_t *pool, shmemi_arena_t *arena, uint64_t offset,
-                            uint32_t *pages)
+                            uint64_t *before, uint32_t *pages)
 {
     uint32_t page = (uint32_t)(offset >> SHMEMI_PAGE_SHIFT);
     uint64_t word, mine = pool->owner | SHMEMI_PAGE_CACHED;
@@ -94,6 +94,7 @@ static shmem_status_t claim(shmemi_pool_t *pool, shmemi_arena_t *arena, uint64_t
                                                     memory_order_acq_rel, memory_order_relaxed))
             break;
     }
+    *before = word;
     SHMEMI_KILL_POINT("memory.large.claimed");
     /* nobody else changes the length from here on; before, another free could have */
     *pages = shmemi_buddy_length(arena, page, mine);
@@ -216,7 +217,8 @@ shmem_status_t shmemi_large_free(shmemi_heap_t *heap, uint32_t index, uint64_t o
 {
     shmemi_arena_t *arena = &heap->pool->arenas[index].arena;
     shmemi_cached_block_t b = {index, (uint32_t)(offset >> SHMEMI_PAGE_SHIFT), 0};
-    shmem_status_t status = claim(heap->pool, arena, offset, &b.pages);
+    uint64_t before;
+    shmem_status_t status = claim(heap->pool, arena, offset, &before, &b.pages);
     if (status)
         return status;
     shmemi_stats_add(heap->stats, SHMEMI_STAT_frees, 1);
@@ -255,7 +257,8 @@ shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t
     shmemi_pool_t *pool = heap->pool;
     shmemi_arena_t *arena = &pool->arenas[index].arena;
     uint32_t page = (uint32_t)(offset >> SHMEMI_PAGE_SHIFT), old;
-    shmem_status_t status = claim(pool, arena, offset, &old);
+    uint64_t before, after = pool->owner | SHMEMI_PAGE_USED;
+    shmem_status_t status = claim(pool, arena, offset, &before, &old);
     if (status)
         return status;
     status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
@@ -263,9 +266,12 @@ shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t
         status = resize_locked(arena, page, old, pages);
         status = shmemi_arena_unlock(arena, pool->actor, status);
     }
+    /* whose block it was keeps it when nothing came of it, if he still lives */
+    if (status && shmemi_roster_client_alive(pool->actor->roster, shmemi_word_slot(before),
+                                             shmemi_word_epoch(before)))
+        after = before;
     /* SYNC page-word: release, pairs with acquire in look() */
-    atomic_store_explicit(&arena->page[page].word, pool->owner | SHMEMI_PAGE_USED,
-                          memory_order_release);
+    atomic_store_explicit(&arena->page[page].word, after, memory_order_release);
     if (status)
         return status;
     if (pages < old) {

@@ -64,7 +64,9 @@ static shmem_status_t walk_locked(shmemi_arena_t *arena, shmemi_reclaim_t *recla
 {
     for (uint64_t page = 0; page < arena->pages;) {
         uint32_t p = (uint32_t)page;
-        uint64_t word = shmemi_arena_get(&arena->page[p].word);
+        /* SYNC page-word: acquire, pairs with release in shmemi_large_alloc() and others: the owner
+         * is looked up in the roster after its name was read */
+        uint64_t word = atomic_load_explicit(&arena->page[p].word, memory_order_acquire);
         bool gone = false;
         if (is_wanted(reclaim, word)) {
             uint32_t pages = shmemi_buddy_length(arena, p, word);

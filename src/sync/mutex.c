@@ -66,7 +66,7 @@ static inline bool word_change(shmemi_mutex_t *mutex, uint64_t *from, uint64_t t
 {
     /* SYNC mutex-word: acquire, pairs with release in shmemi_mutex_give() */
     return atomic_compare_exchange_strong_explicit(&mutex->word, from, to, memory_order_acquire,
-                                                   memory_order_relaxed);
+                                                   memory_order_acquire);
 }
 
 static const char *holder_words(const shmemi_actor_t *actor, uint64_t word, char who[SHMEMI_WHO])
@@ -111,7 +111,10 @@ static bool attempt_ready(void *arg)
 {
     attempt_t *attempt = arg;
     uint64_t mine = shmemi_mutex_mine(attempt->self);
-    uint64_t word = atomic_load_explicit(&attempt->mutex->word, memory_order_relaxed);
+    /* SYNC mutex-holder: acquire, pairs with the fence in shmemi_row_claim(): who is named is
+     * looked up in the roster after his name was read, or he could be taken for his row's last
+     * owner */
+    uint64_t word = atomic_load_explicit(&attempt->mutex->word, memory_order_acquire);
     while (word == SHMEMI_MUTEX_FREE)
         if (word_change(attempt->mutex, &word, mine)) {
             SHMEMI_KILL_POINT("sync.mutex.lock.taken");

@@ -176,6 +176,9 @@ bool shmemi_row_claim(shmemi_roster_t *roster, uint32_t row, uint64_t owner, uin
         e = 1;
         atomic_store_explicit(&thread->epoch, e, memory_order_relaxed);
     }
+    /* SYNC mutex-holder: full fence, pairs with acquire in attempt_ready(): locking is an acquire
+     * only, and must not show our name before our epoch */
+    shmemi_full_fence();
     *epoch = e;
     return true;
 }

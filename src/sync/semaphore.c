@@ -92,7 +92,8 @@ static bool take_any(attempt_t *attempt)
         if (index == attempt->permits)
             index = 0;
         _Atomic uint64_t *word = &attempt->semaphore->holders[index];
-        uint64_t holder = atomic_load_explicit(word, memory_order_relaxed);
+        /* acquire: the holder is looked up in the roster after its name was read */
+        uint64_t holder = atomic_load_explicit(word, memory_order_acquire);
         if (holder && (!attempt->bury || holder == living))
             continue;
         if (holder && holder_alive(attempt, holder)) {

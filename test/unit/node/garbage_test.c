@@ -116,7 +116,7 @@ static void attacker(void *arg)
         }
         size_t n = invent(data, sizeof data, greeted);
         if (!fixture_send(fd, data, n, fds, draw(8) ? 0 : (int)draw(8)) || draw(50) == 0 ||
-            fixture_receive(fd, &m) == 0) {
+            fixture_receive_within(fd, &m, 1000) == 0) {
             close(fd);
             fd = -1;
         }
