@@ -425,6 +425,24 @@ static void a_detached_view_gives_all_back(void)
     end();
 }
 
+/* Nothing came of it: the block is whose it was, and stays when who tried goes. */
+static void a_failed_resize_leaves_the_owner(void)
+{
+    begin(16 << 20);
+    shmemi_actor_t second;
+    world_actor(&second, 1);
+    shmemi_pool_t *other = world_attach(&second, NULL);
+    void *block = world_alloc(pool, 1 << 20), *same = block;
+    void *rest = world_alloc(pool, 8 << 20);
+    CHECK_STATUS(shmemi_pool_resize(other, &same, 15 << 20), SHMEM_ERR_NOMEM);
+    CHECK(same == block);
+    shmemi_pool_detach(other);
+    shmemi_actor_fini(&second);
+    CHECK_OK(shmemi_pool_free(pool, rest));
+    CHECK_OK(shmemi_pool_free(pool, block));
+    end();
+}
+
 static void in_child(void *arg)
 {
     void *block = arg, *other;
@@ -467,6 +485,7 @@ int main(void)
     RUN(empty_spans_go_back);
     RUN(headers_are_checked);
     RUN(a_detached_view_gives_all_back);
+    RUN(a_failed_resize_leaves_the_owner);
     RUN(a_forked_child_is_refused);
     return harness_end();
 }
