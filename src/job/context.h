@@ -11,6 +11,8 @@
 #ifndef SHMEMI_JOB_CONTEXT_H
 #define SHMEMI_JOB_CONTEXT_H
 
+#include <sys/types.h>
+
 #include "base/settings.h"
 #include "node/client.h"
 #include "os/identity.h"
@@ -41,6 +43,8 @@ struct shmem_context {
     shmemi_segment_t held[SHMEMI_GENERATIONS]; /* ended jobs of that name, while joining */
     unsigned held_count;
     int lifeline; /* job/lifeline.h; -1: none */
+    dev_t lifeline_device;
+    ino_t lifeline_inode;
     bool counted; /* steps are counted rather than watched one by one (job/step.h) */
     bool alone;   /* size == 1: nobody to wait for */
 

@@ -3,6 +3,7 @@
  * fault point, after which everything is gone and a new job works. */
 #include "job.h"
 
+#include <fcntl.h>
 #include <sched.h>
 
 #include "base/fault.h"
@@ -329,6 +330,28 @@ static void two_processors(void)
     CHECK(sched_setaffinity(0, sizeof two, &two) == 0);
 }
 
+/* A PE closes all descriptors, ours included, and opens files of its own in their place. */
+static void close_everything(int rank, int n, void *arg)
+{
+    (void)arg;
+    shmem_context_t c = job_init("closefrom", rank, n);
+    CHECK_OK(shmem_context_barrier(c));
+    if (rank == 1) {
+        closefrom(3);
+        for (int i = 0; i < 30; i++)
+            CHECK(open("/proc/self/exe", O_RDONLY | O_CLOEXEC) >= 0);
+    } else {
+        harness_sleep(0.3); /* the others sleep, and ask who lives */
+    }
+    CHECK_OK(shmem_context_barrier(c));
+    _exit(0);
+}
+
+static void closed_descriptors_are_no_death(void)
+{
+    harness_pes(3, HARNESS_PROC, 20, close_everything, NULL);
+}
+
 JOB_MAIN({
     two_processors(); /* so that 4 PEs are a crowd, whose steps are counted */
     died_at = harness_shared(sizeof *died_at);
@@ -337,4 +360,5 @@ JOB_MAIN({
     RUN(a_releaser_dies);
     RUN(a_dead_rank_is_not_replaced);
     RUN(deaths_are_noticed_without_a_server);
+    RUN(closed_descriptors_are_no_death);
 })
