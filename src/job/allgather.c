@@ -40,10 +40,7 @@ static shmem_status_t large(shmem_context_t c, shmemi_call_t *call, char *dst, c
                             size_t bytes)
 {
     bool direct;
-    shmemi_coll_send_places(c, src, bytes, NULL, 0);
-    shmem_status_t status = shmemi_step_next(c, call);
-    if (!status)
-        status = shmemi_coll_sources(c, bytes, &direct);
+    shmem_status_t status = shmemi_coll_meet(c, call, src, bytes, &direct);
     if (status)
         return status;
     if (!direct)

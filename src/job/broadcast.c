@@ -30,10 +30,7 @@ static shmem_status_t by_steps(shmem_context_t c, shmemi_call_t *call, char *buf
 static shmem_status_t large(shmem_context_t c, shmemi_call_t *call, char *buffer, size_t bytes)
 {
     bool direct;
-    shmemi_coll_send_places(c, buffer, bytes, NULL, 0);
-    shmem_status_t status = shmemi_step_next(c, call);
-    if (!status)
-        status = shmemi_coll_sources(c, bytes, &direct);
+    shmem_status_t status = shmemi_coll_meet(c, call, buffer, bytes, &direct);
     if (status)
         return status;
     if (!direct)

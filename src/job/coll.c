@@ -85,6 +85,14 @@ shmem_status_t shmemi_coll_targets(shmem_context_t c, size_t bytes, bool *direct
     return SHMEM_OK;
 }
 
+shmem_status_t shmemi_coll_meet(shmem_context_t c, shmemi_call_t *call, const void *src,
+                                size_t bytes, bool *direct)
+{
+    shmemi_coll_send_places(c, src, bytes, NULL, 0);
+    shmem_status_t status = shmemi_step_next(c, call);
+    return status ? status : shmemi_coll_sources(c, bytes, direct);
+}
+
 shmem_status_t shmemi_coll_end(shmem_context_t c, const shmemi_self_t *self, size_t bytes,
                                shmem_status_t status)
 {

@@ -46,6 +46,11 @@ void shmemi_coll_send_places(shmem_context_t context, const void *src, size_t sr
 shmem_status_t shmemi_coll_sources(shmem_context_t context, size_t bytes, bool *direct);
 shmem_status_t shmemi_coll_targets(shmem_context_t context, size_t bytes, bool *direct);
 
+/* The first step of a collective that reads one buffer of each PE: tell where `src` lies, meet, and
+ * learn the others' sources. Errors: of the step, CORRUPT. */
+shmem_status_t shmemi_coll_meet(shmem_context_t context, shmemi_call_t *call, const void *src,
+                                size_t bytes, bool *direct);
+
 /* Count a completed collective; passes `status` through and ends the call. */
 shmem_status_t shmemi_coll_end(shmem_context_t context, const shmemi_self_t *self, size_t bytes,
                                shmem_status_t status);

@@ -79,6 +79,17 @@ static int new_socket(void)
 
 /* ---- connecting ---- */
 
+/* A socket for an address that was checked. */
+static shmem_status_t prepare(const char *address, struct sockaddr_un *name, socklen_t *length,
+                              int *fd)
+{
+    shmem_status_t status = parse_address(address, name, length);
+    if (status)
+        return status;
+    *fd = new_socket();
+    return *fd < 0 ? shmemi_fail_errno(LAYER, "cannot create a socket") : SHMEM_OK;
+}
+
 /* connect() that waits while the listener's queue is full. 0 or errno. */
 static int connect_patiently(int fd, const struct sockaddr_un *name, socklen_t length)
 {
@@ -97,12 +108,10 @@ shmem_status_t shmemi_socket_connect(const char *address, int *out)
 {
     struct sockaddr_un name;
     socklen_t length;
-    shmem_status_t status = parse_address(address, &name, &length);
+    int fd;
+    shmem_status_t status = prepare(address, &name, &length, &fd);
     if (status)
         return status;
-    int fd = new_socket();
-    if (fd < 0)
-        return shmemi_fail_errno(LAYER, "cannot create a socket");
     int error = connect_patiently(fd, &name, length);
     if (!error) {
         *out = fd;
@@ -222,12 +231,10 @@ shmem_status_t shmemi_socket_listen(const char *address, int *out)
 {
     struct sockaddr_un name;
     socklen_t length;
-    shmem_status_t status = parse_address(address, &name, &length);
+    int fd;
+    shmem_status_t status = prepare(address, &name, &length, &fd);
     if (status)
         return status;
-    int fd = new_socket();
-    if (fd < 0)
-        return shmemi_fail_errno(LAYER, "cannot create a socket");
     status = address[0] == '@' ? listen_abstract(address, fd, &name, length)
                                : listen_at_path(address, fd, &name, length);
     if (status) {

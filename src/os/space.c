@@ -39,20 +39,12 @@ typedef struct entry {
     unsigned references;
 } entry_t;
 
-typedef struct tag {
-    uintptr_t address;
-    const void *key;
-    void *object;
-} tag_t;
-
 static struct {
     pthread_mutex_t lock;
     bool reserved;
     bool fork_handled;
     entry_t *entries;
     size_t count, room;
-    tag_t *tags;
-    size_t tag_count, tag_room;
 } space = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void lock(void)
@@ -68,7 +60,6 @@ static void unlock(void)
 static void fork_child(void)
 {
     space.count = 0;
-    space.tag_count = 0;
     unlock(); /* taken by this thread, in the parent */
 }
 
@@ -151,17 +142,17 @@ static void *address_of(uint64_t offset)
     return (void *)(uintptr_t)(SHMEMI_SPACE_BASE + offset);
 }
 
-/* Make room for one more element; the array may move. */
-static bool grow(void **array, size_t *room, size_t count, size_t element)
+/* Make room for one more entry; the table may move. */
+static bool grow(void)
 {
-    if (count < *room)
+    if (space.count < space.room)
         return true;
-    size_t wanted = *room ? *room * 2 : 16;
-    void *moved = realloc(*array, wanted * element);
+    size_t wanted = space.room ? space.room * 2 : 16;
+    entry_t *moved = realloc(space.entries, wanted * sizeof *moved);
     if (!moved)
         return false;
-    *array = moved;
-    *room = wanted;
+    space.entries = moved;
+    space.room = wanted;
     return true;
 }
 
@@ -212,8 +203,7 @@ static shmem_status_t share_entry(entry_t *e, const entry_t *wanted)
 
 static shmem_status_t add_entry(const entry_t *wanted, int fd)
 {
-    if (SHMEMI_FAULT("os.space.map") ||
-        !grow((void **)&space.entries, &space.room, space.count, sizeof(entry_t)))
+    if (SHMEMI_FAULT("os.space.map") || !grow())
         return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "no memory for the table of mappings");
     int rights = PROT_READ | (wanted->writable ? PROT_WRITE : 0);
     if (mmap(address_of(wanted->offset), wanted->bytes, rights, MAP_SHARED | MAP_FIXED, fd, 0) ==
@@ -251,23 +241,12 @@ shmem_status_t shmemi_space_map(uint64_t offset, uint64_t bytes, int fd, int wri
     return status;
 }
 
-static void remove_tags(const entry_t *e)
-{
-    uintptr_t from = (uintptr_t)address_of(e->offset);
-    size_t kept = 0;
-    for (size_t i = 0; i < space.tag_count; i++)
-        if (space.tags[i].address < from || space.tags[i].address - from >= e->bytes)
-            space.tags[kept++] = space.tags[i];
-    space.tag_count = kept;
-}
-
 /* Put PROT_NONE back over an entry and forget it. */
 static shmem_status_t remove_entry(entry_t *e)
 {
     if (mmap(address_of(e->offset), e->bytes, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
         return shmemi_fail_errno(LAYER, "cannot unmap %p", address_of(e->offset));
-    remove_tags(e);
     *e = space.entries[--space.count];
     return SHMEM_OK;
 }
@@ -286,52 +265,4 @@ shmem_status_t shmemi_space_unmap(void *address)
         status = remove_entry(e);
     unlock();
     return status;
-}
-
-/* ---- tags ---- */
-
-static tag_t *find_tag(const void *address, const void *key)
-{
-    for (size_t i = 0; i < space.tag_count; i++)
-        if (space.tags[i].address == (uintptr_t)address && space.tags[i].key == key)
-            return &space.tags[i];
-    return NULL;
-}
-
-static shmem_status_t set_tag_locked(void *address, const void *key, void *object)
-{
-    uintptr_t a = (uintptr_t)address;
-    tag_t *tag = find_tag(address, key);
-    if (!object) {
-        if (tag)
-            *tag = space.tags[--space.tag_count];
-        return SHMEM_OK;
-    }
-    if (tag) {
-        tag->object = object;
-        return SHMEM_OK;
-    }
-    if (a < SHMEMI_SPACE_BASE || !find_overlap(a - SHMEMI_SPACE_BASE, 1))
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "no segment is mapped at %p", address);
-    if (!grow((void **)&space.tags, &space.tag_room, space.tag_count, sizeof(tag_t)))
-        return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "no memory for the table of mappings");
-    space.tags[space.tag_count++] = (tag_t){a, key, object};
-    return SHMEM_OK;
-}
-
-shmem_status_t shmemi_space_tag_set(void *address, const void *key, void *object)
-{
-    lock();
-    shmem_status_t status = set_tag_locked(address, key, object);
-    unlock();
-    return status;
-}
-
-void *shmemi_space_tag_get(const void *address, const void *key)
-{
-    lock();
-    const tag_t *tag = find_tag(address, key);
-    void *object = tag ? tag->object : NULL;
-    unlock();
-    return object;
 }

@@ -45,13 +45,6 @@ shmem_status_t shmemi_space_map(uint64_t offset, uint64_t bytes, int fd, int wri
  * mapping starts there. */
 shmem_status_t shmemi_space_unmap(void *address);
 
-/* A caller's object attached to an address inside a mapping (for shmem_memory_unmap(ptr)): one
- * pointer per (address, key). set replaces; NULL removes; the end of the mapping removes. INVALID:
- * nothing is mapped there. */
-shmem_status_t shmemi_space_tag_set(void *address, const void *key, void *object);
-/* What was set, or NULL. */
-void *shmemi_space_tag_get(const void *address, const void *key);
-
 /* In a forked child: the mappings stay (they are shared), the table starts anew. Called by a
  * pthread_atfork handler of this file. */
 #endif

@@ -205,31 +205,6 @@ static void rights_hold(void)
     close(ro);
 }
 
-static void tags(void)
-{
-    int fd = segment(MIB), object, key_a, key_b;
-    char *p;
-    CHECK_OK(shmemi_space_map(0, MIB, fd, 1, (void **)&p));
-    CHECK(shmemi_space_tag_get(p, &key_a) == NULL);
-    CHECK_OK(shmemi_space_tag_set(p, &key_a, &object));
-    CHECK_OK(shmemi_space_tag_set(p, &key_b, &key_b));
-    CHECK_OK(shmemi_space_tag_set(p + 4096, &key_a, &key_a)); /* a part inside */
-    CHECK(shmemi_space_tag_get(p, &key_a) == &object);
-    CHECK_OK(shmemi_space_tag_set(p, &key_a, &fd));
-    CHECK(shmemi_space_tag_get(p, &key_a) == &fd);
-    CHECK(shmemi_space_tag_get(p, &key_b) == &key_b);
-    CHECK(shmemi_space_tag_get(p + 4096, &key_a) == &key_a);
-    CHECK_OK(shmemi_space_tag_set(p, &key_a, NULL));
-    CHECK(shmemi_space_tag_get(p, &key_a) == NULL);
-    CHECK_OK(shmemi_space_tag_set(p, &key_a, NULL));
-    CHECK_STATUS(shmemi_space_tag_set(p + MIB, &key_a, &object), SHMEM_ERR_INVALID);
-    CHECK_STATUS(shmemi_space_tag_set(&object, &key_a, &object), SHMEM_ERR_INVALID);
-    CHECK_OK(shmemi_space_unmap(p));
-    CHECK(shmemi_space_tag_get(p, &key_b) == NULL); /* went with the mapping */
-    CHECK(shmemi_space_tag_get(p + 4096, &key_a) == NULL);
-    close(fd);
-}
-
 typedef struct family {
     char *memory;
     int fd, other;
@@ -240,7 +215,6 @@ static void child_side(void *arg)
     family_t *f = arg;
     char *again;
     CHECK_STR(f->memory, "from the parent"); /* the inherited mapping is there */
-    CHECK(shmemi_space_tag_get(f->memory, f) == NULL);
     CHECK_STATUS(shmemi_space_unmap(f->memory), SHMEM_ERR_INVALID); /* but it is not ours */
     CHECK_OK(shmemi_space_map(0, MIB, f->fd, 1, (void **)&again));
     strcpy(again, "from the child");
@@ -254,11 +228,9 @@ static void forked_child_starts_anew(void)
 {
     family_t f = {NULL, segment(MIB), segment(MIB)};
     CHECK_OK(shmemi_space_map(0, MIB, f.fd, 1, (void **)&f.memory));
-    CHECK_OK(shmemi_space_tag_set(f.memory, &f, &f));
     strcpy(f.memory, "from the parent");
     CHECK_EQ(harness_wait(harness_fork(child_side, &f), 10), 0);
     CHECK_STR(f.memory, "from the child");
-    CHECK(shmemi_space_tag_get(f.memory, &f) == &f);
     CHECK_OK(shmemi_space_unmap(f.memory));
     close(f.fd);
     close(f.other);
@@ -356,7 +328,6 @@ int main(void)
     RUN(references_count);
     RUN(others_in_the_place);
     RUN(rights_hold);
-    RUN(tags);
     RUN(forked_child_starts_anew);
     RUN(threads_and_forks);
     RUN(threads_share);

@@ -131,15 +131,6 @@ static void set_it(void *arg)
     shmemi_actor_fini(&actor);
 }
 
-static pid_t start(void (*function)(void *), int client, const char *kill_at)
-{
-    if (kill_at)
-        shmemi_fault_arm(kill_at, SHMEMI_FAULT_KILL, 1);
-    pid_t pid = harness_fork(function, (void *)(intptr_t)client);
-    shmemi_fault_disarm();
-    return pid;
-}
-
 /* A setter killed after its store has set the event; the sleeper finds out by itself. */
 static void setter_killed(void)
 {
@@ -151,9 +142,9 @@ static void setter_killed(void)
             continue;
         fresh(3, i % 2 ? SHMEM_EVENT_AUTO : SHMEM_EVENT_MANUAL, false);
         woken = harness_shared(4096);
-        pid_t sleeper = start(wait_once, 1, NULL);
+        pid_t sleeper = world_start(wait_once, 1, NULL);
         world_await_sleeper(SHMEMI_WAIT_EVENT, 1);
-        CHECK_EQ(harness_wait(start(set_it, 2, points[i / 2]), 10), -SIGKILL);
+        CHECK_EQ(harness_wait(world_start(set_it, 2, points[i / 2]), 10), -SIGKILL);
         double begin = harness_now();
         CHECK_EQ(harness_wait(sleeper, 10), 0);
         CHECK(harness_now() - begin < 1.0);
@@ -169,9 +160,9 @@ static void waiter_killed(void)
     for (size_t i = 0; i < SHMEMI_COUNT(points); i++) {
         fresh(3, SHMEM_EVENT_AUTO, false);
         woken = harness_shared(4096);
-        pid_t victim = start(wait_once, 1, points[i]);
+        pid_t victim = world_start(wait_once, 1, points[i]);
         world_await_sleeper(SHMEMI_WAIT_EVENT, 1);
-        pid_t survivor = start(wait_once, 2, NULL);
+        pid_t survivor = world_start(wait_once, 2, NULL);
         world_await_sleeper(SHMEMI_WAIT_EVENT, 2);
         CHECK_OK(shmemi_event_set(&me, event));
         CHECK_EQ(harness_wait(victim, 10), -SIGKILL);

@@ -62,19 +62,10 @@ static void expect_poisoned(void *arg)
     shmemi_actor_fini(&actor);
 }
 
-static pid_t start(void (*function)(void *), int client, const char *kill_at)
-{
-    if (kill_at)
-        shmemi_fault_arm(kill_at, SHMEMI_FAULT_KILL, 1);
-    pid_t pid = harness_fork(function, (void *)(intptr_t)client);
-    shmemi_fault_disarm();
-    return pid;
-}
-
 static pid_t start_holder(int client)
 {
     atomic_store(inside, 0);
-    pid_t pid = start(lock_and_wait_for_death, client, NULL);
+    pid_t pid = world_start(lock_and_wait_for_death, client, NULL);
     while (!atomic_load(inside))
         harness_sleep(0.0005);
     return pid;
@@ -114,7 +105,7 @@ static void holder_dies(void)
     fresh(4);
     pid_t holder = start_holder(1), waiters[2];
     for (int i = 0; i < 2; i++)
-        waiters[i] = start(lock_hold_unlock, 2 + i, NULL);
+        waiters[i] = world_start(lock_hold_unlock, 2 + i, NULL);
     world_await_sleeper(SHMEMI_WAIT_MUTEX, 2);
     double begin = harness_now();
     end_holder(holder, 1);
@@ -172,7 +163,7 @@ static void killed_alone(void)
     world_needs_kills();
     for (size_t i = 0; i < SHMEMI_COUNT(points); i++) {
         fresh(2);
-        CHECK_EQ(harness_wait(start(lock_hold_unlock, 1, points[i]), 10), -SIGKILL);
+        CHECK_EQ(harness_wait(world_start(lock_hold_unlock, 1, points[i]), 10), -SIGKILL);
         world_bury(1);
         works_again(0);
     }
@@ -187,10 +178,10 @@ static void killed_with_a_sleeper(void)
     for (size_t i = 0; i < SHMEMI_COUNT(points); i++) {
         fresh(3);
         atomic_store(inside, 0);
-        pid_t holder = start(lock_hold_unlock, 1, points[i]);
+        pid_t holder = world_start(lock_hold_unlock, 1, points[i]);
         while (!atomic_load(inside))
             harness_sleep(0.0002);
-        pid_t sleeper = start(lock_hold_unlock, 2, NULL);
+        pid_t sleeper = world_start(lock_hold_unlock, 2, NULL);
         CHECK_EQ(harness_wait(holder, 10), -SIGKILL);
         world_bury(1);
         double begin = harness_now();
@@ -209,12 +200,12 @@ static void waiter_killed(void)
     world_needs_kills();
     for (size_t i = 0; i < SHMEMI_COUNT(points); i++) {
         fresh(4);
-        pid_t holder = start(lock_hold_unlock, 1, NULL);
+        pid_t holder = world_start(lock_hold_unlock, 1, NULL);
         while (!atomic_load(inside))
             harness_sleep(0.0002);
-        pid_t victim = start(lock_hold_unlock, 2, points[i]);
+        pid_t victim = world_start(lock_hold_unlock, 2, points[i]);
         harness_sleep(0.002);
-        pid_t survivor = start(lock_hold_unlock, 3, NULL);
+        pid_t survivor = world_start(lock_hold_unlock, 3, NULL);
         CHECK_EQ(harness_wait(victim, 10), -SIGKILL);
         world_bury(2);
         double begin = harness_now();
@@ -233,7 +224,7 @@ static void heir_dies(void)
     for (size_t i = 0; i < SHMEMI_COUNT(points); i++) {
         fresh(3);
         end_holder(start_holder(1), 1);
-        CHECK_EQ(harness_wait(start(lock_hold_unlock, 2, points[i]), 10), -SIGKILL);
+        CHECK_EQ(harness_wait(world_start(lock_hold_unlock, 2, points[i]), 10), -SIGKILL);
         world_bury(2);
         works_again(0);
     }
@@ -245,11 +236,12 @@ static void poison(void)
     for (int killed = 0; killed < 2; killed++) {
         fresh(6);
         pid_t holder = start_holder(1);
-        pid_t heir = start(inherit_without_repair, 2, killed ? "sync.mutex.poison.stored" : NULL);
+        pid_t heir =
+            world_start(inherit_without_repair, 2, killed ? "sync.mutex.poison.stored" : NULL);
         world_await_sleeper(SHMEMI_WAIT_MUTEX, 1);
         end_holder(holder, 1);
         CHECK_EQ(harness_wait(heir, 10), killed ? -SIGKILL : 0);
-        CHECK_EQ(harness_wait(start(expect_poisoned, 3, NULL), 10), 0);
+        CHECK_EQ(harness_wait(world_start(expect_poisoned, 3, NULL), 10), 0);
         shmemi_actor_t actor;
         world_actor(&actor, 0, 0);
         CHECK_STATUS(shmemi_mutex_try(&actor, mutex), SHMEM_ERR_POISONED);
@@ -284,7 +276,7 @@ static void poison_reaches_sleepers(void)
     fresh(6);
     pid_t holder = start_holder(1), waiters[4];
     for (int i = 0; i < 4; i++)
-        waiters[i] = start(wait_for_poison, 2 + i, NULL);
+        waiters[i] = world_start(wait_for_poison, 2 + i, NULL);
     world_await_sleeper(SHMEMI_WAIT_MUTEX, 4);
     end_holder(holder, 1);
     for (int i = 0; i < 4; i++)
@@ -334,7 +326,7 @@ static void killed_at_random(void)
     storm = harness_shared(sizeof *storm);
     pid_t pids[STORM];
     for (int i = 0; i < STORM; i++)
-        pids[i] = start(storm_process, i, NULL);
+        pids[i] = world_start(storm_process, i, NULL);
     for (int i = 0; i < VICTIMS; i++) {
         int k = i % STORM;
         harness_sleep(0.003 + 0.0007 * (i % 5));
@@ -343,7 +335,7 @@ static void killed_at_random(void)
         world_bury(k);
         CHECK_OK(shmemi_roster_client_add(world.roster, "test", 0, 0, &world.client[k].slot,
                                           &world.client[k].epoch));
-        pids[k] = start(storm_process, k, NULL);
+        pids[k] = world_start(storm_process, k, NULL);
     }
     atomic_store(&storm->stop, 1);
     for (int i = 0; i < STORM; i++)

@@ -144,15 +144,6 @@ static void acquire_twice_release(void *arg)
     shmemi_actor_fini(&actor);
 }
 
-static pid_t start(void (*function)(void *), int client, const char *kill_at)
-{
-    if (kill_at)
-        shmemi_fault_arm(kill_at, SHMEMI_FAULT_KILL, 1);
-    pid_t pid = harness_fork(function, (void *)(intptr_t)client);
-    shmemi_fault_disarm();
-    return pid;
-}
-
 static void killed_at_every_step(void)
 {
     static const char *const points[] = {"sync.semaphore.acquire.taken",
@@ -161,7 +152,7 @@ static void killed_at_every_step(void)
     world_needs_kills();
     for (size_t i = 0; i < SHMEMI_COUNT(points); i++) {
         fresh(2, 2);
-        CHECK_EQ(harness_wait(start(acquire_twice_release, 1, points[i]), 10), -SIGKILL);
+        CHECK_EQ(harness_wait(world_start(acquire_twice_release, 1, points[i]), 10), -SIGKILL);
         CHECK(available() < 2);
         world_bury(1);
         CHECK_EQ(available(), 2);
@@ -196,11 +187,11 @@ static void sleepers_inherit(void)
 {
     world_needs_kills();
     fresh(4, 2);
-    pid_t holder = start(hold_two, 1, NULL), sleeper[2];
+    pid_t holder = world_start(hold_two, 1, NULL), sleeper[2];
     while (available())
         harness_sleep(0.0005);
     for (int i = 0; i < 2; i++)
-        sleeper[i] = start(acquire_once, 2 + i, NULL);
+        sleeper[i] = world_start(acquire_once, 2 + i, NULL);
     world_await_sleeper(SHMEMI_WAIT_SEMAPHORE, 2);
     kill(holder, SIGKILL);
     CHECK_EQ(harness_wait(holder, 10), -SIGKILL);
@@ -220,9 +211,9 @@ static void woken_sleeper_killed(void)
     for (size_t i = 0; i < SHMEMI_COUNT(points); i++) {
         fresh(3, 1);
         CHECK_OK(acquire_for(&me, -1));
-        pid_t victim = start(acquire_once, 1, points[i]);
+        pid_t victim = world_start(acquire_once, 1, points[i]);
         world_await_sleeper(SHMEMI_WAIT_SEMAPHORE, 1);
-        pid_t survivor = start(acquire_once, 2, NULL);
+        pid_t survivor = world_start(acquire_once, 2, NULL);
         world_await_sleeper(SHMEMI_WAIT_SEMAPHORE, 2);
         CHECK_OK(shmemi_semaphore_release(&me, semaphore));
         CHECK_EQ(harness_wait(victim, 10), -SIGKILL);

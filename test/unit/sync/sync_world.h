@@ -103,6 +103,16 @@ static inline void world_wait_for_death(void)
     exit(3);
 }
 
+/* Forks function(client), to be killed at its first passage of a fault point (NULL: not at all). */
+static inline pid_t world_start(void (*function)(void *), int client, const char *kill_at)
+{
+    if (kill_at)
+        shmemi_fault_arm(kill_at, SHMEMI_FAULT_KILL, 1);
+    pid_t pid = harness_fork(function, (void *)(intptr_t)client);
+    shmemi_fault_disarm();
+    return pid;
+}
+
 /* Where a test cannot run: */
 static inline void world_needs_kills(void)
 {
