@@ -21,7 +21,7 @@ bool shmemi_peers_dead(shmem_context_t c, int rank)
     return !alive && shmemi_pe_state(&c->pes[rank]) != SHMEMI_PE_LEFT;
 }
 
-static shmem_status_t check_deaths(shmem_context_t c, uint32_t *deaths)
+shmem_status_t shmemi_peers_check_deaths(shmem_context_t c, uint32_t *deaths)
 {
     /* SYNC roster-deaths: acquire, pairs with release in shmemi_roster_client_remove() */
     uint32_t now = atomic_load_explicit(&c->actor->roster->deaths, memory_order_acquire);
@@ -39,13 +39,13 @@ static shmem_status_t check_deaths(shmem_context_t c, uint32_t *deaths)
 
 shmem_status_t shmemi_peers_check(shmem_context_t c, uint32_t *deaths)
 {
-    shmem_status_t status = check_deaths(c, deaths);
+    shmem_status_t status = shmemi_peers_check_deaths(c, deaths);
     for (int r = 0; r < c->size && !status; r++) {
         uint32_t state = shmemi_pe_state(&c->pes[r]);
         if (r == c->rank || state < SHMEMI_PE_OUT_OF_STEP)
             continue;
         /* who left because of a death saw it before: so do we now, and name the dead, not him */
-        status = check_deaths(c, deaths);
+        status = shmemi_peers_check_deaths(c, deaths);
         if (status)
             break;
         if (state == SHMEMI_PE_OUT_OF_STEP)

@@ -20,9 +20,13 @@ static inline uint64_t shmemi_peers_claim(shmem_context_t context, int rank)
 bool shmemi_peers_dead(shmem_context_t context, int rank);
 
 /*
- * Can everybody still be waited for? `deaths` is the caller's note of the roster's death count,
- * updated when nobody of this job is dead: start with ~0 to look at all PEs at the first call.
- * PEER_DEAD names the first dead PE, STATE one that left or is out of step.
+ * Is anybody of this job dead? PEER_DEAD names the first one. `deaths` is the caller's note of the
+ * roster's death count, updated when nobody is: start with ~0 to look at all PEs at the first call.
+ */
+shmem_status_t shmemi_peers_check_deaths(shmem_context_t context, uint32_t *deaths);
+
+/*
+ * Can everybody still be waited for? `deaths` as above. PEER_DEAD names the first dead PE, STATE one that left or is out of step.
  */
 shmem_status_t shmemi_peers_check(shmem_context_t context, uint32_t *deaths);
 

@@ -192,6 +192,22 @@ static shmem_status_t gave_up(shmem_context_t c, const shmemi_call_t *call)
     return status;
 }
 
+/* Who finalizes because of a death calls something else than the others do: name the dead then. */
+static shmem_status_t other_call(shmem_context_t c, const shmemi_call_t *call, int rank,
+                                 const shmemi_call_t *other)
+{
+    char mine[128], theirs[128];
+    shmem_status_t status = shmemi_peers_check_deaths(c, &c->deaths);
+    if (status) {
+        shmemi_context_break(c, status);
+        return status;
+    }
+    shmemi_call_describe(call, mine, sizeof mine);
+    shmemi_call_describe(other, theirs, sizeof theirs);
+    return shmemi_fail(SHMEM_ERR_MISMATCH, LAYER, "PE %d called %s, PE %d %s", c->rank, mine, rank,
+                       theirs);
+}
+
 static shmem_status_t compare(shmem_context_t c, const shmemi_call_t *call, uint64_t sequence)
 {
     for (int r = 0; r < c->size; r++) {
@@ -207,13 +223,8 @@ static shmem_status_t compare(shmem_context_t c, const shmemi_call_t *call, uint
             shmemi_context_break(c, status);
             return status;
         }
-        if (__builtin_expect(memcmp(&other, call, sizeof other) != 0, 0)) {
-            char mine[128], theirs[128];
-            shmemi_call_describe(call, mine, sizeof mine);
-            shmemi_call_describe(&other, theirs, sizeof theirs);
-            return shmemi_fail(SHMEM_ERR_MISMATCH, LAYER, "PE %d called %s, PE %d %s", c->rank,
-                               mine, r, theirs);
-        }
+        if (__builtin_expect(memcmp(&other, call, sizeof other) != 0, 0))
+            return other_call(c, call, r, &other);
     }
     return SHMEM_OK;
 }

@@ -258,6 +258,35 @@ static void a_releaser_dies(void)
     nothing_is_left();
 }
 
+/* PE 2 finalizes because of a death while PE 1, who has not looked, calls a barrier: both name the
+ * dead, neither complains of the other's call. */
+static void one_knows_sooner(int rank, int n, void *arg)
+{
+    (void)arg;
+    shmem_context_t c = job_init("sooner", rank, n);
+    shmem_memory_t m;
+    CHECK_OK(shmem_memory_create(c, &m, 1500000));
+    CHECK(shmem_memory_map(m));
+    CHECK_OK(shmem_context_barrier(c));
+    if (rank == 0) {
+        shmemi_fault_arm("job.step.counted", SHMEMI_FAULT_KILL, 1);
+        shmem_context_barrier(c);
+    }
+    if (rank == 1)
+        harness_sleep(0.3);
+    CHECK_STATUS(block(rank == 1 ? BARRIER : WAIT, c, m), SHMEM_ERR_PEER_DEAD);
+    named(shmem_error_detail()->text, 0);
+    CHECK_STATUS(shmem_context_finalize(c), SHMEM_ERR_PEER_DEAD);
+    named(shmem_error_detail()->text, 0);
+}
+
+static void a_death_is_no_mismatch(void)
+{
+    for (int n = 3; n <= 4; n++)
+        job_with_death(n, 0, 10, one_knows_sooner, NULL);
+    nothing_is_left();
+}
+
 static void a_rank_cannot_come_back(int rank, int n, void *arg)
 {
     (void)arg;
@@ -358,6 +387,7 @@ JOB_MAIN({
     RUN(every_blocking_call_ends);
     RUN(every_point);
     RUN(a_releaser_dies);
+    RUN(a_death_is_no_mismatch);
     RUN(a_dead_rank_is_not_replaced);
     RUN(deaths_are_noticed_without_a_server);
     RUN(closed_descriptors_are_no_death);
