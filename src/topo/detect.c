@@ -7,7 +7,9 @@
  * fewest processors, then the lowest number; a node for which none counts is memory only.
  *
  *   Invariants  nodes >= 1; processors >= 1; sum of nodes[].processors <= processors of the
- * machine; distances are positive, and a node's own is the smallest of its row.
+ *               machine; home[p] = i <=> the caller may use p and it counts for node i
+ *
+ * What it does not do: distances between nodes (matrix.c, measure.c, saved.c).
  */
 #include <errno.h>
 #include <hwloc.h>
@@ -20,11 +22,12 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/util.h"
 #include "topo/internal.h"
 
 #define LAYER "topo"
 
-enum { DISTANCE_REMOTE = 20 }; /* what firmware says of the next socket, where it says nothing */
+enum { MEMORY_STEPS = 8 }; /* how finely memory counts for the shape, per power of two */
 
 /* hwloc's nodes, sorted by the system's number. */
 typedef struct scan {
@@ -82,20 +85,38 @@ static hwloc_bitmap_t usable(const scan_t *scan, bool is_this_machine)
     return set;
 }
 
+/* Is there a processor that counts for the node, whether the caller may use it or not? */
+static bool has_processors(const scan_t *scan, int node)
+{
+    hwloc_const_bitmap_t all = hwloc_topology_get_allowed_cpuset(scan->machine);
+    for (int p = hwloc_bitmap_first(all); p >= 0; p = hwloc_bitmap_next(all, p))
+        if (home_of(scan, (unsigned)p) == node)
+            return true;
+    return false;
+}
+
 static shmem_status_t count_processors(const scan_t *scan, shmem_topology_t topology)
 {
     hwloc_bitmap_t set = usable(scan, topology->is_this_machine);
-    if (!set)
+    int homes = set ? hwloc_bitmap_last(set) + 1 : 0, total = 0;
+    topology->home = malloc(sizeof *topology->home * (size_t)(homes > 0 ? homes : 1));
+    if (!set || !topology->home) {
+        hwloc_bitmap_free(set);
         return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "no memory for a set of processors");
-    int total = 0;
-    for (int p = hwloc_bitmap_first(set); p >= 0; p = hwloc_bitmap_next(set, p)) {
-        int home = home_of(scan, (unsigned)p);
-        if (home >= 0)
-            topology->nodes[home].processors++;
-        total++;
+    }
+    topology->homes = homes;
+    for (int p = 0; p < homes; p++) {
+        bool mine = hwloc_bitmap_isset(set, (unsigned)p);
+        topology->home[p] = mine ? home_of(scan, (unsigned)p) : -1;
+        if (topology->home[p] >= 0)
+            topology->nodes[topology->home[p]].processors++;
+        total += mine;
     }
     hwloc_bitmap_free(set);
     topology->processors = total > 0 ? total : 1;
+    for (int i = 0; i < scan->count; i++)
+        if (!topology->nodes[i].processors && has_processors(scan, i))
+            topology->is_confined = true;
     return SHMEM_OK;
 }
 
@@ -143,71 +164,7 @@ static void fill_memory(const scan_t *scan, shmem_topology_t topology)
     }
 }
 
-/* ---- distances ---- */
-
-static void default_distances(shmem_topology_t topology)
-{
-    int n = topology->count;
-    for (int i = 0; i < n * n; i++)
-        topology->distance[i] = i % (n + 1) ? DISTANCE_REMOTE : SHMEMI_TOPO_LOCAL_DISTANCE;
-}
-
-/* Copies the table into our order of nodes; false when it lacks a node. */
-static bool copy_distances(const struct hwloc_distances_s *table, shmem_topology_t topology)
-{
-    int n = topology->count, seen = 0;
-    for (unsigned i = 0; i < table->nbobjs; i++)
-        for (unsigned j = 0; j < table->nbobjs; j++) {
-            if (!table->objs[i] || !table->objs[j])
-                continue;
-            int from = shmemi_topo_index_of(topology, (int)table->objs[i]->os_index);
-            int to = shmemi_topo_index_of(topology, (int)table->objs[j]->os_index);
-            if (from < 0 || to < 0)
-                continue;
-            topology->distance[from * n + to] = (double)table->values[i * table->nbobjs + j];
-            seen++;
-        }
-    return seen == n * n;
-}
-
-/* Scale to local = 10 and check what a table of distances must satisfy. */
-static bool sane_distances(shmem_topology_t topology)
-{
-    int n = topology->count;
-    double local = topology->distance[0];
-    for (int i = 0; i < n; i++)
-        if (topology->distance[i * n + i] < local)
-            local = topology->distance[i * n + i];
-    if (local <= 0)
-        return false;
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < n; j++)
-            if (topology->distance[i * n + j] < topology->distance[i * n + i])
-                return false;
-    for (int i = 0; i < n * n; i++)
-        topology->distance[i] *= SHMEMI_TOPO_LOCAL_DISTANCE / local;
-    return true;
-}
-
-static void fill_distances(const scan_t *scan, shmem_topology_t topology)
-{
-    struct hwloc_distances_s *table = NULL;
-    unsigned found = 1;
-    default_distances(topology);
-    if (topology->count == 1)
-        return;
-    if (hwloc_distances_get_by_type(scan->machine, HWLOC_OBJ_NUMANODE, &found, &table,
-                                    HWLOC_DISTANCES_KIND_MEANS_LATENCY, 0) ||
-        found == 0 || !table)
-        return;
-    if (!copy_distances(table, topology) || !sane_distances(topology)) {
-        default_distances(topology);
-        shmemi_log(SHMEM_LOG_WARN, LAYER,
-                   "the firmware's table of distances makes no sense: every "
-                   "other node counts as twice as far as the own one");
-    }
-    hwloc_distances_release(scan->machine, table);
-}
+/* ---- caches ---- */
 
 static void fill_caches(const scan_t *scan, shmem_topology_t topology)
 {
@@ -223,6 +180,41 @@ static void fill_caches(const scan_t *scan, shmem_topology_t topology)
     }
 }
 
+/* ---- shape ---- */
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211ull;
+    return (hash ^ 0xff) * 1099511628211ull; /* the end of a text is part of it */
+}
+
+/* Memory in few steps: what the kernel keeps for itself differs a little from boot to boot. */
+static uint64_t coarse(uint64_t bytes)
+{
+    uint64_t step = bytes < MEMORY_STEPS ? 1 : (1ull << shmemi_log2_floor(bytes)) / MEMORY_STEPS;
+    return (bytes + step - 1) / step * step;
+}
+
+static uint64_t shape_of(const scan_t *scan)
+{
+    uint64_t hash = 14695981039346656037ull;
+    hwloc_obj_t package = hwloc_get_next_obj_by_type(scan->machine, HWLOC_OBJ_PACKAGE, NULL);
+    const char *model = package ? hwloc_obj_get_info_by_name(package, "CPUModel") : NULL;
+    hash = hash_text(hash, model ? model : "");
+    for (int i = 0; i < scan->count; i++) {
+        char text[64], *set = NULL;
+        hwloc_obj_t node = scan->nodes[i];
+        snprintf(text, sizeof text, "%u %llu", node->os_index,
+                 (unsigned long long)coarse(node->attr->numanode.local_memory));
+        hash = hash_text(hash, text);
+        if (node->cpuset && hwloc_bitmap_list_asprintf(&set, node->cpuset) >= 0)
+            hash = hash_text(hash, set);
+        free(set);
+    }
+    return hash;
+}
+
 /* ---- building ---- */
 
 static shmem_topology_t allocate(int count)
@@ -233,11 +225,14 @@ static shmem_topology_t allocate(int count)
         return NULL;
     t->count = count;
     t->nodes = calloc(n, sizeof *t->nodes);
-    t->distance = calloc(n * n, sizeof *t->distance);
-    if (!t->nodes || !t->distance) {
+    t->latency = calloc(4 * n * n, sizeof *t->latency); /* the four matrices */
+    if (!t->nodes || !t->latency) {
         shmem_topology_destroy(t);
         return NULL;
     }
+    t->bandwidth = t->latency + n * n;
+    t->latency_spread = t->bandwidth + n * n;
+    t->bandwidth_spread = t->latency_spread + n * n;
     return t;
 }
 
@@ -252,6 +247,8 @@ static shmem_status_t build(hwloc_topology_t machine, bool is_this_machine, shme
     t->is_this_machine = is_this_machine;
     fill_memory(&scan, t);
     shmem_status_t status = count_processors(&scan, t);
+    if (!status)
+        status = shmemi_topo_derive(machine, scan.nodes, t);
     if (status) {
         shmem_topology_destroy(t);
         return status;
@@ -259,8 +256,8 @@ static shmem_status_t build(hwloc_topology_t machine, bool is_this_machine, shme
     if (scan.count == 0) /* cannot happen with hwloc 2, which always has one */
         t->nodes[0] = (shmem_topology_node_t){0, t->processors, pages_times(_SC_PHYS_PAGES),
                                               pages_times(_SC_AVPHYS_PAGES)};
-    fill_distances(&scan, t);
     fill_caches(&scan, t);
+    t->shape = shape_of(&scan);
     *out = t;
     return SHMEM_OK;
 }
@@ -286,14 +283,25 @@ static shmem_status_t load(hwloc_topology_t machine, bool is_this_machine, const
     return status;
 }
 
-shmem_status_t shmem_topology_create(shmem_topology_t *topology)
+shmem_status_t shmemi_topo_detect(shmem_topology_t *topology)
 {
     hwloc_topology_t machine;
+    shmem_status_t status = prepare(&machine);
+    return status ? status : load(machine, true, "this machine", topology);
+}
+
+shmem_status_t shmem_topology_create(shmem_topology_t *topology)
+{
+    shmem_topology_t found;
     if (!topology)
         return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
                            "shmem_topology_create got NULL for its result");
-    shmem_status_t status = prepare(&machine);
-    return status ? status : load(machine, true, "this machine", topology);
+    shmem_status_t status = shmemi_topo_detect(&found);
+    if (status)
+        return status;
+    shmemi_topo_load(found);
+    *topology = found;
+    return SHMEM_OK;
 }
 
 shmem_status_t shmemi_topo_create_synthetic(const char *description, shmem_topology_t *topology)

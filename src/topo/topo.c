@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Questions to a topology. Immutable after creation, apart from the flag of the refusal that was
- * logged.
- *
- *   latency(i, j) = 90 ns * d(i, j) / 10        bandwidth(i, j) = 12 GB/s * 10 / d(i, j)
- *
- * where d is the firmware's table, 10 for local. They order and weigh; they are not measurements.
- */
+/* Questions to a topology. Immutable after creation, apart from the flag of the refusal that was
+ * logged. */
 #include "topo/internal.h"
 
 #include <sched.h>
@@ -15,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "base/util.h"
 
 #define LAYER "topo"
 
@@ -23,7 +18,8 @@ void shmem_topology_destroy(shmem_topology_t topology)
     if (!topology)
         return;
     free(topology->nodes);
-    free(topology->distance);
+    free(topology->home);
+    free(topology->latency);
     free(topology);
 }
 
@@ -45,24 +41,49 @@ shmem_status_t shmem_topology_node(shmem_topology_t topology, int node, shmem_to
     return SHMEM_OK;
 }
 
-/* Firmware distance; negative for a node that does not exist, also of no machine. */
-static double distance(shmem_topology_t t, int from, int to)
+/* Negative for a node that does not exist, also of no machine. */
+static double cell(shmem_topology_t t, const double *matrix, int from, int to)
 {
-    if (!t || from < 0 || to < 0 || from >= t->count || to >= t->count)
+    if (from < 0 || to < 0 || from >= t->count || to >= t->count)
         return -1;
-    return t->distance[from * t->count + to];
+    return matrix[from * t->count + to];
 }
 
 double shmem_topology_latency(shmem_topology_t topology, int from, int to)
 {
-    double d = distance(topology, from, to);
-    return d < 0 ? d : SHMEMI_TOPO_LOCAL_NS * d / SHMEMI_TOPO_LOCAL_DISTANCE;
+    return topology ? cell(topology, topology->latency, from, to) : -1;
 }
 
 double shmem_topology_bandwidth(shmem_topology_t topology, int from, int to)
 {
-    double d = distance(topology, from, to);
-    return d < 0 ? d : SHMEMI_TOPO_LOCAL_GBS * SHMEMI_TOPO_LOCAL_DISTANCE / d;
+    return topology ? cell(topology, topology->bandwidth, from, to) : -1;
+}
+
+double shmem_topology_latency_spread(shmem_topology_t topology, int from, int to)
+{
+    return topology ? cell(topology, topology->latency_spread, from, to) : -1;
+}
+
+double shmem_topology_bandwidth_spread(shmem_topology_t topology, int from, int to)
+{
+    return topology ? cell(topology, topology->bandwidth_spread, from, to) : -1;
+}
+
+shmem_topology_source_t shmem_topology_latency_source(shmem_topology_t topology)
+{
+    return topology ? topology->latency_source : SHMEM_TOPOLOGY_ASSUMED;
+}
+
+shmem_topology_source_t shmem_topology_bandwidth_source(shmem_topology_t topology)
+{
+    return topology ? topology->bandwidth_source : SHMEM_TOPOLOGY_ASSUMED;
+}
+
+const char *shmem_topology_source_name(shmem_topology_source_t source)
+{
+    static const char *const names[] = {"assumed", "firmware's distances", "firmware's attributes",
+                                        "measured"};
+    return (size_t)source < SHMEMI_COUNT(names) ? names[source] : "unknown";
 }
 
 int shmem_topology_processors(shmem_topology_t topology)
@@ -98,7 +119,9 @@ static bool comes_before(shmem_topology_t t, int node, int a, int b)
     bool memory_a = t->nodes[a].total_bytes != 0, memory_b = t->nodes[b].total_bytes != 0;
     if (memory_a != memory_b)
         return memory_a;
-    double da = distance(t, node, a), db = distance(t, node, b);
+    if (a == node || b == node) /* measured, another one may seem nearer by a hair */
+        return a == node;
+    double da = cell(t, t->latency, node, a), db = cell(t, t->latency, node, b);
     return da != db ? da < db : a < b;
 }
 

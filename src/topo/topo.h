@@ -27,7 +27,8 @@ shmem_status_t shmemi_topo_placement(shmem_topology_t topology, const void *addr
                                      uint64_t page_bytes, int *nodes);
 
 /* Nodes in the order in which to try them for memory wanted on `node`: by latency, ties by index.
- * order[] holds shmem_topology_nodes() entries. Nodes without memory come last. */
+ * order[] holds shmem_topology_nodes() entries. The node itself comes first if it has memory, nodes
+ * without memory come last. */
 void shmemi_topo_order(shmem_topology_t topology, int node, int *order);
 
 #endif

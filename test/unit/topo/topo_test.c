@@ -46,11 +46,14 @@ static void check_invariants(shmem_topology_t t)
         CHECK(info.free_bytes <= info.total_bytes);
         total += info.processors;
         for (int j = 0; j < n; j++) {
-            CHECK(shmem_topology_latency(t, i, j) >= shmem_topology_latency(t, i, i));
-            CHECK(shmem_topology_bandwidth(t, i, j) <= shmem_topology_bandwidth(t, i, i));
-            CHECK(shmem_topology_bandwidth(t, i, j) > 0);
+            CHECK(shmem_topology_latency(t, i, j) > 0 && shmem_topology_bandwidth(t, i, j) > 0);
+            if (shmem_topology_latency_source(t) <= SHMEM_TOPOLOGY_DISTANCES)
+                CHECK(shmem_topology_latency(t, i, j) >= shmem_topology_latency(t, i, i));
+            if (shmem_topology_bandwidth_source(t) <= SHMEM_TOPOLOGY_DISTANCES)
+                CHECK(shmem_topology_bandwidth(t, i, j) <= shmem_topology_bandwidth(t, i, i));
         }
         shmemi_topo_order(t, i, order);
+        CHECK(order[0] == i || node(t, i).total_bytes == 0);
         uint64_t seen = 0;
         for (int k = 0; k < n; k++) {
             CHECK(order[k] >= 0 && order[k] < n && !(seen >> order[k] & 1));
@@ -71,6 +74,12 @@ static void check_outside(shmem_topology_t t)
     CHECK_EQ(info.os_index, -7);
     CHECK(shmem_topology_latency(t, 0, n) < 0 && shmem_topology_latency(t, -1, 0) < 0);
     CHECK(shmem_topology_bandwidth(t, n, 0) < 0 && shmem_topology_bandwidth(t, 0, -1) < 0);
+    CHECK(shmem_topology_latency_spread(t, 0, n) < 0);
+    CHECK(shmem_topology_bandwidth_spread(t, -1, 0) < 0);
+    CHECK(shmem_topology_latency_spread(NULL, 0, 0) < 0);
+    CHECK_EQ(shmem_topology_latency_source(NULL), SHMEM_TOPOLOGY_ASSUMED);
+    CHECK_STR(shmem_topology_source_name(SHMEM_TOPOLOGY_MEASURED), "measured");
+    CHECK_STR(shmem_topology_source_name((shmem_topology_source_t)4), "unknown");
     CHECK(shmem_topology_cache(t, 0) == 0 && shmem_topology_cache(t, 4) == 0);
 }
 
@@ -138,6 +147,8 @@ static void synthetic_machines(void)
             for (int j = 0; j < counts[c]; j++)
                 CHECK(shmem_topology_latency(t, i, j) == (i == j ? 90.0 : 180.0));
         }
+        CHECK_EQ(shmem_topology_latency_source(t), SHMEM_TOPOLOGY_ASSUMED);
+        CHECK(shmem_topology_latency_spread(t, 0, 0) < 0);
         check_invariants(t);
         check_outside(t);
         CHECK_EQ(shmemi_topo_current_node(t), 0);
@@ -213,6 +224,63 @@ static void node_without_memory(void)
     shmem_topology_destroy(t);
 }
 
+static void clusters(void)
+{
+    shmem_topology_t t = recorded("clusters-4");
+    int order[4];
+    CHECK_EQ(shmem_topology_latency_source(t), SHMEM_TOPOLOGY_DISTANCES);
+    CHECK_EQ(shmem_topology_bandwidth_source(t), SHMEM_TOPOLOGY_DISTANCES);
+    shmemi_topo_order(t, 3, order);
+    CHECK(order[0] == 3 && order[1] == 2 && order[2] == 0 && order[3] == 1);
+    check_invariants(t);
+    shmem_topology_destroy(t);
+}
+
+static bool is_close(double a, double b)
+{
+    return a > b * 0.9999 && a < b * 1.0001;
+}
+
+/* The firmware tells what the processors of each package have at home; the rest follows. */
+static void attributes(void)
+{
+    shmem_topology_t t = recorded("hbm-4");
+    CHECK_EQ(shmem_topology_latency_source(t), SHMEM_TOPOLOGY_ATTRIBUTES);
+    CHECK_EQ(shmem_topology_bandwidth_source(t), SHMEM_TOPOLOGY_ATTRIBUTES);
+    CHECK(shmem_topology_latency(t, 0, 0) == 100 && shmem_topology_latency(t, 0, 1) == 120);
+    CHECK(shmem_topology_latency(t, 2, 2) == 100 && shmem_topology_latency(t, 2, 3) == 120);
+    CHECK(is_close(shmem_topology_bandwidth(t, 0, 1), 200000 * 1.048576e-3));
+    CHECK(shmem_topology_bandwidth(t, 0, 1) > shmem_topology_bandwidth(t, 0, 0)); /* HBM */
+    CHECK(is_close(shmem_topology_latency(t, 0, 3), 120 * 23 / 13.0));
+    CHECK(is_close(shmem_topology_bandwidth(t, 0, 3), 200000 * 1.048576e-3 * 13 / 23));
+    CHECK(is_close(shmem_topology_latency(t, 2, 0), 100 * 21 / 13.0)); /* by (1, 0) */
+    int order[4];
+    shmemi_topo_order(t, 1, order); /* its own package first, although DDR is nearer than itself */
+    CHECK(order[0] == 1 && order[1] == 0);
+    check_invariants(t);
+    shmem_topology_destroy(t);
+}
+
+/* Any matrix with at least one known pair is completed in proportion. */
+static void completing(void)
+{
+    double none[4] = {0}, base[4] = {90, 180, 180, 90};
+    CHECK(!shmemi_topo_complete(none, base, 2) && none[0] == 0);
+    double one[4] = {0, 0, 0, 45};
+    CHECK(shmemi_topo_complete(one, base, 2));
+    CHECK(one[0] == 45 && one[1] == 90 && one[2] == 90 && one[3] == 45);
+    for (unsigned known = 1; known < 1u << 16; known += 7) {
+        double b[16], m[16];
+        for (int i = 0; i < 16; i++) {
+            b[i] = 90 + (i * 37 + known) % 200;
+            m[i] = known >> i & 1 ? 1.5 * b[i] : 0;
+        }
+        CHECK(shmemi_topo_complete(m, b, 4));
+        for (int i = 0; i < 16; i++)
+            CHECK(is_close(m[i], 1.5 * b[i]));
+    }
+}
+
 static int lines;
 
 static void count_lines(void *user, shmem_log_level_t level, const char *layer, const char *text)
@@ -233,6 +301,16 @@ static void odd_tables(void)
     t = recorded("broken-table-2"); /* not possible: replaced, and said so */
     CHECK(shmem_topology_latency(t, 0, 1) == 180.0 && shmem_topology_latency(t, 1, 1) == 90.0);
     CHECK_EQ(lines, 1);
+    CHECK_EQ(shmem_topology_latency_source(t), SHMEM_TOPOLOGY_ASSUMED);
+    check_invariants(t);
+    shmem_topology_destroy(t);
+    t = recorded("broken-attributes-2"); /* what is left of them counts */
+    CHECK_EQ(lines, 3);
+    CHECK_EQ(shmem_topology_latency_source(t), SHMEM_TOPOLOGY_DISTANCES);
+    CHECK(shmem_topology_latency(t, 0, 0) == 90 && shmem_topology_latency(t, 0, 1) == 180);
+    CHECK_EQ(shmem_topology_bandwidth_source(t), SHMEM_TOPOLOGY_ATTRIBUTES);
+    CHECK(is_close(shmem_topology_bandwidth(t, 0, 0), 52.4288));
+    CHECK(is_close(shmem_topology_bandwidth(t, 0, 1), 26.2144));
     check_invariants(t);
     shmem_topology_destroy(t);
     shmem_log_set_sink(NULL, NULL, 0);
@@ -286,6 +364,9 @@ int main(void)
     RUN(distances_of_a_ring);
     RUN(cpuset_hides_node_0);
     RUN(node_without_memory);
+    RUN(clusters);
+    RUN(attributes);
+    RUN(completing);
     RUN(odd_tables);
     RUN(bad_descriptions);
     RUN(injected);
