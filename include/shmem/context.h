@@ -24,6 +24,15 @@ extern "C" {
 
 #define SHMEM_FOREVER ((int64_t)-1)
 
+/* Who may open an object: a mode as of files, read and write only. The creator's user may read
+ * and write always. */
+enum {
+    SHMEM_ACCESS_GROUP_READ = 0040,
+    SHMEM_ACCESS_GROUP_WRITE = 0020, /* wants GROUP_READ */
+    SHMEM_ACCESS_OTHER_READ = 0004,
+    SHMEM_ACCESS_OTHER_WRITE = 0002 /* wants OTHER_READ */
+};
+
 typedef struct shmem_context *shmem_context_t;
 
 /* How to join. Zeroed members mean: as the environment says (see docs/settings.md). */

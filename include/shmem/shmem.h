@@ -25,6 +25,7 @@
 #include <shmem/context.h>
 #include <shmem/memory.h>
 #include <shmem/pool.h>
+#include <shmem/region.h>
 #include <shmem/server.h>
 #include <shmem/settings.h>
 #include <shmem/status.h>

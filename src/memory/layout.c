@@ -30,7 +30,8 @@ static shmem_status_t too_large(uint64_t bytes, uint32_t nodes)
 static void place_bookkeeping(shmemi_layout_t *l)
 {
     uint64_t map_bytes = ((uint64_t)l->chunks + 7) / 8 * 8;
-    l->map = sizeof(shmemi_arena_control_t);
+    l->charges = sizeof(shmemi_arena_control_t);
+    l->map = l->charges + SHMEMI_TASKS * sizeof(shmemi_charge_t);
     l->pages = (l->map + map_bytes + 127) & ~(uint64_t)127;
     l->spans = (l->pages + sizeof(shmemi_page_t) * (uint64_t)l->arena_pages + 127) & ~(uint64_t)127;
     l->arena_stride =
@@ -54,7 +55,8 @@ shmem_status_t shmemi_layout_compute(uint64_t bytes, uint32_t nodes, uint32_t ch
     shmemi_layout_t l = {.nodes = nodes, .arena_pages = (uint32_t)arena_pages};
     l.chunk_shift = chunk_shift <= 4 ? chunk_shift : chunk_shift_for(arena_pages);
     l.chunks = (uint32_t)((arena_pages + (1u << l.chunk_shift) - 1) >> l.chunk_shift);
-    l.fallbacks = sizeof(shmemi_pool_header_t);
+    l.tasks = sizeof(shmemi_pool_header_t);
+    l.fallbacks = l.tasks + SHMEMI_TASKS * sizeof(shmemi_task_t);
     l.arenas = (l.fallbacks + 8ull * nodes * nodes + 4095) & ~4095ull;
     place_bookkeeping(&l);
     uint64_t align = (uint64_t)SHMEMI_PAGE << shmemi_log2_ceil(arena_pages);
@@ -71,6 +73,7 @@ uint32_t shmemi_layout_hash(void)
 {
     const uint64_t parts[] = {SHMEMI_POOL_VERSION,    sizeof(shmemi_pool_header_t),
                               sizeof(shmemi_page_t),  sizeof(shmemi_span_t),
+                              sizeof(shmemi_task_t),  sizeof(shmemi_charge_t),
                               SHMEMI_JOURNAL_ENTRIES, sizeof(shmemi_arena_control_t),
                               SHMEMI_STATE_HEADS,     SHMEMI_PAGE_SHIFT,
                               SHMEMI_CLASSES,         SHMEMI_POOL_NODES};

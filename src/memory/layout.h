@@ -2,8 +2,8 @@
 /*
  * The shared layout of a pool: what lies where in its segment.
  *
- *   header | fallback counters | arena 0: control, span map, page records, spans | arena 1 ... |
- * data
+ *   header | tasks | fallback counters | arena 0 | arena 1 ... | data
+ *   arena: control, charges of the tasks, span map, page records, spans
  *
  *   Invariants  data offset and data stride are multiples of the data alignment, which is the
  *               arena's size rounded up to a power of two, at most 2 MiB.
@@ -38,7 +38,8 @@ enum {
     SHMEMI_ORDERS = 33,           /* orders of free blocks: 2^0 to 2^32 pages */
     SHMEMI_JOURNAL_ENTRIES = 984, /* an operation changes fewer words, see docs/design/pools.md */
     SHMEMI_SPAN_WORDS = 7,        /* a span holds at most 448 objects */
-    SHMEMI_SPAN_CHUNKS = 4        /* a span covers at most 4 chunks */
+    SHMEMI_SPAN_CHUNKS = 4,       /* a span covers at most 4 chunks */
+    SHMEMI_TASKS = 128            /* whom memory is charged to; task 0: whoever has no name */
 };
 /* Index of a chunk's byte in the map: the byte with the value 2^(8 * (chunk % 8)) of its word. */
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -53,7 +54,9 @@ typedef enum shmemi_page_kind {
     SHMEMI_PAGE_FREE = 1,
     SHMEMI_PAGE_USED = 2,   /* a block of whole pages in the hands of a user */
     SHMEMI_PAGE_CACHED = 3, /* the same, claimed by a client that keeps it or is freeing it */
-    SHMEMI_PAGE_SPAN = 4    /* a span of small objects */
+    SHMEMI_PAGE_SPAN = 4,   /* a span of small objects */
+    SHMEMI_PAGE_ABSENT = 5  /* no memory: not yet grown into, or returned to the system. Owner: who
+                               is just reserving or returning it, or nobody (0) */
 } shmemi_page_kind_t;
 
 typedef struct shmemi_page {
@@ -83,6 +86,9 @@ static inline uint32_t shmemi_word_epoch(uint64_t word)
     return (uint32_t)(word >> 32);
 }
 
+/* Owner of blocks that were given to the pool: no client has this slot. */
+#define SHMEMI_OWNER_POOL ((uint64_t)0xffff << 16)
+
 /* The owner (client slot, epoch) as it stands in a word. */
 static inline uint64_t shmemi_owner(uint32_t slot, uint32_t epoch)
 {
@@ -100,8 +106,9 @@ static inline uint64_t shmemi_word_free(unsigned order)
 typedef struct shmemi_span {
     _Atomic uint64_t free[SHMEMI_SPAN_WORDS]; /* bit: free; written by the owner only */
     _Atomic uint32_t class;
-    uint32_t reserved;
-    _Atomic uint64_t owner; /* thread row << 32 | its epoch; 0: nobody allocates from it */
+    _Atomic uint32_t owners; /* page + 1 of the words that name the owner of each object, 0: all
+                                belong to the span's */
+    _Atomic uint64_t owner;  /* thread row << 32 | its epoch; 0: nobody allocates from it */
     _Atomic uint64_t remote[SHMEMI_SPAN_WORDS]; /* bit: freed by another, not yet collected */
 } shmemi_span_t;
 SHMEMI_PIN(shmemi_span_t, owner, 64);
@@ -114,10 +121,11 @@ typedef struct shmemi_journal_entry {
 
 /* Places in control.state[]. */
 enum {
-    SHMEMI_STATE_MASK = 0,  /* bit k: the list of order k is not empty */
-    SHMEMI_STATE_USED = 1,  /* pages in blocks that are not FREE */
-    SHMEMI_STATE_SPANS = 2, /* number of spans */
-    SHMEMI_STATE_HEADS = 8, /* first page + 1 of each order's free list, 0: empty */
+    SHMEMI_STATE_MASK = 0,   /* bit k: the list of order k is not empty */
+    SHMEMI_STATE_USED = 1,   /* pages in blocks that are not FREE */
+    SHMEMI_STATE_SPANS = 2,  /* number of spans */
+    SHMEMI_STATE_ABSENT = 3, /* pages in blocks that are ABSENT */
+    SHMEMI_STATE_HEADS = 8,  /* first page + 1 of each order's free list, 0: empty */
     SHMEMI_STATE_WORDS = 64
 };
 
@@ -133,6 +141,45 @@ SHMEMI_PIN(shmemi_arena_control_t, state, 128);
 SHMEMI_PIN(shmemi_arena_control_t, journal, 640);
 SHMEMI_PIN_SIZE(shmemi_arena_control_t, 16384);
 
+/* What a task holds in an arena. Part of the arena's bookkeeping: changed under its lock through
+ * its journal, in the same operation as the blocks, so that
+ *     held = sum of the pages of the blocks that are charged to the task
+ * at whatever instruction somebody is killed. */
+typedef struct shmemi_charge {
+    _Atomic uint64_t held;     /* pages */
+    _Atomic uint64_t taken;    /* pages ever taken, modulo 2^64 */
+    _Atomic uint64_t returned; /* pages ever given back, modulo 2^64 */
+    _Atomic uint64_t reserved;
+} shmemi_charge_t;
+SHMEMI_PIN_SIZE(shmemi_charge_t, 32);
+
+/* The state of a token bucket after the first `seen` pages were taken (net of those returned). */
+typedef struct shmemi_bucket {
+    _Atomic uint64_t tokens; /* bytes */
+    _Atomic uint64_t stamp;  /* monotonic ns up to which it was refilled */
+    _Atomic uint64_t seen;   /* sum of taken - returned over the arenas, accounted for in tokens */
+    _Atomic uint64_t reserved;
+} shmemi_bucket_t;
+SHMEMI_PIN_SIZE(shmemi_bucket_t, 32);
+
+/* A task and its quota. `lock` guards all but what is said to be atomic for itself. */
+typedef struct shmemi_task {
+    shmemi_mutex_t lock;
+    char name[SHMEM_TASK_NAME]; /* written before `state` becomes 1 */
+    _Atomic uint32_t state;     /* 0: unused; 1: has a name */
+    _Atomic uint32_t limited;   /* 1: it has a quota, look further */
+    _Atomic uint64_t limit, burst, rate;
+    _Atomic uint32_t keep_tokens;
+    _Atomic uint32_t current;   /* which bucket is in force: 0 or 1 */
+    shmemi_bucket_t bucket[2];  /* the other one is written, then `current` is changed */
+    _Atomic uint64_t held_high; /* pages */
+    _Atomic uint64_t refused;
+    _Atomic uint32_t freed; /* bumped when something is given back while somebody waits */
+    _Atomic uint32_t waiters;
+    uint64_t reserved[18];
+} shmemi_task_t;
+SHMEMI_PIN_SIZE(shmemi_task_t, 384);
+
 typedef struct shmemi_pool_header {
     uint64_t magic;
     uint32_t version;
@@ -147,8 +194,17 @@ typedef struct shmemi_pool_header {
     _Atomic uint32_t pressure; /* bumped by who found no memory */
     _Atomic uint64_t high_pages;
     _Atomic uint64_t fallbacks;
-    _Atomic uint64_t creator; /* client slot << 32 | epoch; 0 until it begins to format */
-    uint64_t reserved[502];
+    _Atomic uint64_t creator;        /* client slot << 32 | epoch; 0 until it begins to format */
+    uint64_t first_bytes;            /* capacity at first; `bytes` is the one it may grow to */
+    uint32_t debug;                  /* 1: blocks have guards and traces */
+    _Atomic uint32_t destroyed;      /* 1: its name is gone, nothing is allocated any more */
+    _Atomic uint64_t root;           /* offset in the data + 1, 0: none */
+    _Atomic uint64_t capacity_pages; /* pages that are not ABSENT: sum over the arenas, a hint */
+    _Atomic uint64_t capacity_high;
+    _Atomic uint64_t growths; /* bumped after each growth */
+    _Atomic uint64_t returned_pages;
+    _Atomic uint64_t overruns, uses_after_free; /* found in a debug pool */
+    uint64_t reserved[493];
 } shmemi_pool_header_t;
 SHMEMI_PIN(shmemi_pool_header_t, ready, 48);
 SHMEMI_PIN_SIZE(shmemi_pool_header_t, 4096);
@@ -160,10 +216,11 @@ typedef struct shmemi_layout {
     uint32_t arena_pages;
     unsigned chunk_shift; /* pages of a chunk, as power of two: where spans begin */
     uint32_t chunks;      /* of one arena, the last one perhaps cut off */
+    uint64_t tasks;       /* offset of the tasks */
     uint64_t fallbacks;   /* offset of the counters [wanted][got] */
     uint64_t arenas;      /* offset of arena 0's control block */
     uint64_t arena_stride;
-    uint64_t map, pages, spans; /* inside an arena's bookkeeping */
+    uint64_t charges, map, pages, spans; /* inside an arena's bookkeeping */
     uint64_t data, data_stride;
 } shmemi_layout_t;
 
