@@ -34,6 +34,26 @@ PY
 expect 0 env SHMEM_SPIN=7us "$info" --json
 python3 "$scratch/look.py" "$scratch/out" || fail "the JSON output"
 
+# measured and kept: in a cache of its own, the user's stays as it is
+export XDG_CACHE_HOME=$scratch/cache
+expect 0 "$info" --json
+python3 -c 'import json,sys; t = json.load(open(sys.argv[1]))["topology"]
+assert t["latency_source"] != "measured" and t["latency_spread"][0][0] is None' "$scratch/out" || fail "measured before it was"
+expect 0 "$info" --measure
+says out '^  latency in ns \(measured\)$'
+says out '^  bandwidth in GB/s \(measured\)$'
+says out '^    from   0 +[0-9]+ \+- *[0-9]+%'
+says out "^Saved for this user's programs: $XDG_CACHE_HOME/shmem/topology-[0-9a-f]{16}\$"
+expect 0 "$info" --json
+python3 -c 'import json,sys; t = json.load(open(sys.argv[1]))["topology"]
+assert t["latency_source"] == t["bandwidth_source"] == "measured"
+assert t["latency_spread"][0][0] >= 0 and 0.1 < t["latency_ns"][0][0] < 1e5 and 0.001 < t["bandwidth_gbs"][0][0] < 1e4' \
+  "$scratch/out" || fail "the measured topology in JSON"
+expect 0 env -u XDG_CACHE_HOME HOME= "$info" --measure --json
+python3 -c 'import json,sys; t = json.load(open(sys.argv[1]))
+assert t["latency_source"] == "measured" and "HOME" in t["not_saved"] and "saved" not in t' "$scratch/out" || fail "no home"
+unset XDG_CACHE_HOME
+
 # bad settings: exit code 1, all of them named, text and JSON
 expect 1 env SHMEM_SPIN=50 SHMEM_RANK=-1 SHMEM_HUGE_PAGES= "$info"
 [ "$(grep -c '^    BAD: ' "$scratch/out")" = 3 ] || fail "not every bad setting is named"

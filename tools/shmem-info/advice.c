@@ -42,6 +42,14 @@ static void advise_memory(json_t *list, const json_t *all)
         advise(list, "few files may be open at once", "raise 'ulimit -Hn'");
 }
 
+static void advise_topology(json_t *list, const json_t *all)
+{
+    const char *source = json_string_value(at(all, "topology", "latency_source"));
+    if (json_array_size(at(all, "topology", "nodes")) > 1 && source && strcmp(source, "measured"))
+        advise(list, "latency and bandwidth between the nodes are not measured",
+               "run 'shmem-info --measure' once, while the machine is idle");
+}
+
 static void advise_kernel(json_t *list, const json_t *all)
 {
     const char *membarrier = json_string_value(at(all, "kernel", "membarrier"));
@@ -66,6 +74,7 @@ json_t *info_advice(const json_t *all)
 {
     json_t *list = json_array();
     advise_memory(list, all);
+    advise_topology(list, all);
     advise_kernel(list, all);
     return list;
 }

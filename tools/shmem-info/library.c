@@ -15,6 +15,8 @@
 
 #include "info.h"
 
+/* ---- topology ---- */
+
 static json_t *matrix(shmem_topology_t topology, double (*cell)(shmem_topology_t, int, int))
 {
     int n = shmem_topology_nodes(topology);
@@ -24,6 +26,22 @@ static json_t *matrix(shmem_topology_t topology, double (*cell)(shmem_topology_t
         for (int to = 0; to < n; to++)
             json_array_append_new(row, json_real(cell(topology, from, to)));
         json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+/* null where a pair was not measured */
+static json_t *spreads(shmem_topology_t topology, double (*cell)(shmem_topology_t, int, int))
+{
+    size_t from, to;
+    json_t *row, *value, *rows = matrix(topology, cell);
+    json_array_foreach(rows, from, row)
+    {
+        json_array_foreach(row, to, value)
+        {
+            if (json_real_value(value) < 0)
+                json_array_set_new(row, to, json_null());
+        }
     }
     return rows;
 }
@@ -44,23 +62,52 @@ static json_t *nodes(shmem_topology_t topology)
     return list;
 }
 
+static json_t *describe(shmem_topology_t t)
+{
+    json_t *caches = json_array();
+    for (int level = 1; level <= 3; level++)
+        json_array_append_new(caches, json_integer((json_int_t)shmem_topology_cache(t, level)));
+    return json_pack("{s:i, s:o, s:o, s:o, s:s, s:o, s:o, s:s, s:o}", "processors",
+                     shmem_topology_processors(t), "cache_bytes", caches, "nodes", nodes(t),
+                     "latency_ns", matrix(t, shmem_topology_latency), "latency_source",
+                     shmem_topology_source_name(shmem_topology_latency_source(t)), "latency_spread",
+                     spreads(t, shmem_topology_latency_spread), "bandwidth_gbs",
+                     matrix(t, shmem_topology_bandwidth), "bandwidth_source",
+                     shmem_topology_source_name(shmem_topology_bandwidth_source(t)),
+                     "bandwidth_spread", spreads(t, shmem_topology_bandwidth_spread));
+}
+
+static json_t *failure(void)
+{
+    return json_pack("{s:s}", "error", shmem_error_detail()->text);
+}
+
 json_t *info_topology(void)
 {
     shmem_topology_t topology;
     if (shmem_topology_create(&topology))
-        return json_pack("{s:s}", "error", shmem_error_detail()->text);
-    json_t *caches = json_array();
-    for (int level = 1; level <= 3; level++)
-        json_array_append_new(caches,
-                              json_integer((json_int_t)shmem_topology_cache(topology, level)));
-    json_t *result =
-        json_pack("{s:i, s:o, s:o, s:o, s:o}", "processors", shmem_topology_processors(topology),
-                  "cache_bytes", caches, "nodes", nodes(topology), "latency_ns",
-                  matrix(topology, shmem_topology_latency), "bandwidth_gbs",
-                  matrix(topology, shmem_topology_bandwidth));
+        return failure();
+    json_t *result = describe(topology);
     shmem_topology_destroy(topology);
     return result;
 }
+
+json_t *info_measured_topology(void)
+{
+    shmem_topology_t topology;
+    char path[4200];
+    if (shmem_topology_measure(NULL, &topology))
+        return failure();
+    json_t *result = describe(topology);
+    if (shmem_topology_save(topology, path, sizeof path) == SHMEM_OK)
+        json_object_set_new(result, "saved", json_string(path));
+    else
+        json_object_set_new(result, "not_saved", json_string(shmem_error_detail()->text));
+    shmem_topology_destroy(topology);
+    return result;
+}
+
+/* ---- settings ---- */
 
 json_t *info_settings(int *bad)
 {

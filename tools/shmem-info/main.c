@@ -11,21 +11,25 @@
 #include "info.h"
 
 static const char help_text[] =
-    "usage: shmem-info [--json]\n"
+    "usage: shmem-info [--measure] [--json]\n"
     "\n"
     "Says what the library sees on this machine: versions, NUMA nodes, distances, pages, limits,\n"
     "settings and where they come from, and what is slow or missing here.\n"
     "\n"
+    "      --measure        measure latency and bandwidth between the nodes now (about 0.3 s for\n"
+    "                       each two), print them and save them for this user's programs\n"
     "      --json           the same as one JSON object\n"
     "      --settings-doc   the page docs/settings.md\n"
     "      --help           this text\n"
     "      --version        the version\n"
     "\n"
-    "Exit code: 0; 1 when a setting has a bad value; 2 for a wrong command line.\n";
+    "Exit code: 0; 1 when a setting has a bad value; 2 for a wrong command line; 4 when nothing\n"
+    "could be measured.\n";
 
-enum { EXIT_BAD_SETTING = 1, EXIT_USAGE = 2, EXIT_OUTPUT = 3 };
+enum { EXIT_BAD_SETTING = 1, EXIT_USAGE = 2, EXIT_OUTPUT = 3, EXIT_NOT_MEASURED = 4 };
 
-enum { SHOW_TEXT, SHOW_JSON, SHOW_SETTINGS_DOC };
+/* What to show: bits. */
+enum { SHOW_TEXT = 0, SHOW_JSON = 1, SHOW_MEASURED = 2, SHOW_SETTINGS_DOC = 4 };
 
 static json_t *gather(int *bad)
 {
@@ -39,21 +43,40 @@ static json_t *gather(int *bad)
     return all;
 }
 
-static int show(int form)
+/* Print and drop `what` (NULL: out of memory). Returns 0 or the exit code. */
+static int output(json_t *what, int form, void (*print)(const json_t *))
 {
-    int bad = 0;
-    json_t *all = gather(&bad);
-    if (!all) {
+    if (!what) {
         fputs("shmem-info: out of memory\n", stderr);
         return EXIT_OUTPUT;
     }
-    if (form == SHOW_JSON) {
-        json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+    if (form & SHOW_JSON) {
+        json_dumpf(what, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
         putchar('\n');
     } else {
-        info_print(all);
+        print(what);
     }
-    json_decref(all);
+    json_decref(what);
+    return 0;
+}
+
+static int show_measured(int form)
+{
+    json_t *topology = info_measured_topology();
+    const char *error = json_string_value(json_object_get(topology, "error"));
+    if (error) {
+        fprintf(stderr, "shmem-info: %s\n", error);
+        json_decref(topology);
+        return EXIT_NOT_MEASURED;
+    }
+    return output(topology, form, info_print_measured);
+}
+
+static int show(int form)
+{
+    int bad = 0, code = output(gather(&bad), form, info_print);
+    if (code)
+        return code;
     if (bad)
         fprintf(stderr, "shmem-info: %d setting%s a bad value\n", bad,
                 bad == 1 ? " has" : "s have");
@@ -63,20 +86,22 @@ static int show(int form)
 /* Returns what to show, or -1 after printing help or version (0) or a complaint (2) to *code. */
 static int parse(int argc, char **argv, int *code)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"settings-doc", no_argument, NULL, 's'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {"version", no_argument, NULL, 'v'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'},         {"measure", no_argument, NULL, 'm'},
+        {"settings-doc", no_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},      {NULL, 0, NULL, 0}};
     int form = SHOW_TEXT, option;
     *code = 0;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (option) {
         case 'j':
-            form = SHOW_JSON;
+            form |= SHOW_JSON;
+            break;
+        case 'm':
+            form |= SHOW_MEASURED;
             break;
         case 's':
-            form = SHOW_SETTINGS_DOC;
+            form |= SHOW_SETTINGS_DOC;
             break;
         case 'h':
             fputs(help_text, stdout);
@@ -99,10 +124,10 @@ static int parse(int argc, char **argv, int *code)
 int main(int argc, char **argv)
 {
     int code, form = parse(argc, argv, &code);
-    if (form == SHOW_SETTINGS_DOC)
+    if (form >= 0 && form & SHOW_SETTINGS_DOC)
         code = info_settings_doc() ? EXIT_OUTPUT : 0;
     else if (form >= 0)
-        code = show(form);
+        code = form & SHOW_MEASURED ? show_measured(form) : show(form);
     if (fflush(stdout) || ferror(stdout)) {
         perror("shmem-info: cannot write output");
         return EXIT_OUTPUT;

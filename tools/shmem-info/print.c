@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gathered facts as text. */
 #include <stdio.h>
+#include <string.h>
 
 #include "info.h"
 
@@ -47,18 +48,34 @@ static const char *count(const json_t *value, const char *if_null)
     return buffer;
 }
 
-static void print_matrix(const char *title, const json_t *rows, const char *format)
+/* The numbers of node to node; where they were measured with how far repeats lay apart. */
+static void print_matrix(const json_t *topology, const char *title, const char *key,
+                         const char *format)
 {
+    char name[32];
     size_t from, to;
+    const json_t *rows = get(topology, key), *spreads;
     json_t *row, *cell;
-    printf("  %s\n     to node", title);
+    int width = (int)strcspn(key, "_");
+    snprintf(name, sizeof name, "%.*s_source", width, key);
+    printf("  %s (%s)\n     to node", title, text(topology, name));
+    snprintf(name, sizeof name, "%.*s_spread", width, key);
+    spreads = get(topology, name);
     for (to = 0; to < json_array_size(rows); to++)
-        printf(" %7zu", to);
+        printf(" %7zu%6s", to, "");
     putchar('\n');
     json_array_foreach((json_t *)rows, from, row)
     {
         printf("    from %3zu", from);
-        json_array_foreach(row, to, cell) printf(format, json_number_value(cell));
+        json_array_foreach(row, to, cell)
+        {
+            const json_t *spread = json_array_get(json_array_get(spreads, from), to);
+            printf(format, json_number_value(cell));
+            if (json_is_number(spread))
+                printf(" +-%2.0f%%", 100 * json_number_value(spread));
+            else
+                printf("%6s", "");
+        }
         putchar('\n');
     }
 }
@@ -81,8 +98,23 @@ static void print_topology(const json_t *topology)
                count(get(node, "node"), "?"), count(get(node, "system_number"), "?"),
                count(get(node, "processors"), "?"), size(get(node, "total_bytes"), "?"),
                size(get(node, "free_bytes"), "?"));
-    print_matrix("latency in ns", get(topology, "latency_ns"), " %7.0f");
-    print_matrix("bandwidth in GB/s", get(topology, "bandwidth_gbs"), " %7.1f");
+    print_matrix(topology, "latency in ns", "latency_ns", " %7.0f");
+    print_matrix(topology, "bandwidth in GB/s", "bandwidth_gbs", " %7.1f");
+}
+
+void info_print_measured(const json_t *topology)
+{
+    print_topology(topology);
+    if (get(topology, "error"))
+        return;
+    puts(
+        "\nMedians; +- is the width of the middle half of the repeats. What cannot be measured "
+        "follows from\nwhat the firmware says. Measure again on an idle machine where they lie far "
+        "apart.");
+    if (get(topology, "saved"))
+        printf("Saved for this user's programs: %s\n", text(topology, "saved"));
+    else
+        printf("Not saved: %s\n", text(topology, "not_saved"));
 }
 
 static void print_huge_pages(const json_t *huge)
