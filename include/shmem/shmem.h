@@ -21,9 +21,11 @@
 #ifndef SHMEM_SHMEM_H
 #define SHMEM_SHMEM_H
 
+#include <shmem/arena.h>
 #include <shmem/comm.h>
 #include <shmem/context.h>
 #include <shmem/memory.h>
+#include <shmem/plan.h>
 #include <shmem/pool.h>
 #include <shmem/region.h>
 #include <shmem/server.h>

@@ -49,6 +49,7 @@ struct shmem_context {
     bool alone;   /* size == 1: nobody to wait for */
 
     shmem_topology_t topology; /* made at the first need; may be NULL */
+    struct shmemi_arenas *arenas; /* job/arenas.h */
     struct shmem_memory *memories;
     uint64_t next_memory;
     uint64_t steps;
