@@ -57,7 +57,7 @@ shmem_status_t shmemi_layout_compute(uint64_t bytes, uint32_t nodes, uint32_t ch
     l.chunks = (uint32_t)((arena_pages + (1u << l.chunk_shift) - 1) >> l.chunk_shift);
     l.tasks = sizeof(shmemi_pool_header_t);
     l.fallbacks = l.tasks + SHMEMI_TASKS * sizeof(shmemi_task_t);
-    l.arenas = (l.fallbacks + 8ull * nodes * nodes + 4095) & ~4095ull;
+    l.arenas = (l.fallbacks + 8ull * SHMEM_POOL_WHYS * nodes * nodes + 4095) & ~4095ull;
     place_bookkeeping(&l);
     uint64_t align = (uint64_t)SHMEMI_PAGE << shmemi_log2_ceil(arena_pages);
     if (align > SHMEMI_DATA_ALIGN)

@@ -204,7 +204,8 @@ typedef struct shmemi_pool_header {
     _Atomic uint64_t growths; /* bumped after each growth */
     _Atomic uint64_t returned_pages;
     _Atomic uint64_t overruns, uses_after_free; /* found in a debug pool */
-    uint64_t reserved[493];
+    uint32_t system_node[SHMEMI_POOL_NODES]; /* number + 1 of each arena's node; 0: unknown */
+    uint64_t reserved[461];
 } shmemi_pool_header_t;
 SHMEMI_PIN(shmemi_pool_header_t, ready, 48);
 SHMEMI_PIN_SIZE(shmemi_pool_header_t, 4096);
@@ -217,7 +218,7 @@ typedef struct shmemi_layout {
     unsigned chunk_shift; /* pages of a chunk, as power of two: where spans begin */
     uint32_t chunks;      /* of one arena, the last one perhaps cut off */
     uint64_t tasks;       /* offset of the tasks */
-    uint64_t fallbacks;   /* offset of the counters [wanted][got] */
+    uint64_t fallbacks;   /* offset of the counters [wanted][got][why] */
     uint64_t arenas;      /* offset of arena 0's control block */
     uint64_t arena_stride;
     uint64_t charges, map, pages, spans; /* inside an arena's bookkeeping */

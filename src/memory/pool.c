@@ -141,8 +141,7 @@ static shmem_status_t try_arenas(shmemi_heap_t *heap, const request_t *r, unsign
             status = try_arena(heap, r, class, order[0], block);
         if (status)
             continue;
-        if (i)
-            shmemi_policy_fallback(heap, order[0], order[i]);
+        shmemi_policy_served(heap, order[0], order[i], SHMEM_POOL_WHY_FULL);
         count_alloc(heap, request_size(heap->pool, r, class));
     }
     return status;
@@ -222,7 +221,8 @@ shmem_status_t shmemi_pool_alloc(shmemi_pool_t *pool, size_t bytes, size_t align
         return status;
     status = alloc_request(heap, &request, policy, wanted, block);
     if (!status && policy == pool->policy && node == pool->node &&
-        policy != SHMEM_POOL_INTERLEAVE && heap->arena[wanted])
+        policy != SHMEM_POOL_INTERLEAVE && heap->arena[wanted] &&
+        shmemi_policy_is_home(pool, wanted))
         heap->here = heap->arena[wanted];
     return status;
 }

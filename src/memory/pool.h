@@ -101,6 +101,16 @@ typedef struct shmemi_heap {
     struct shmemi_heap *next_of_pool, **link_of_pool;
 } shmemi_heap_t;
 
+/* What a process knows of where the memory of an arena lies. */
+typedef struct shmemi_arena_place {
+    int node;               /* in the view's topology; -1: not seen from here */
+    uint32_t backing;       /* arena whose node the memory really lies on: another
+                               one where the node has no memory */
+    _Atomic uint64_t moved; /* pages found elsewhere by the last look */
+    _Atomic bool moved_logged;
+    _Atomic int64_t *quiet; /* [got][why]: until when a fallback from here is not logged */
+} shmemi_arena_place_t;
+
 typedef struct shmemi_arena_view {
     shmemi_arena_t arena;
     shmemi_span_node_t *nodes;                  /* for each chunk of the arena */
@@ -125,7 +135,8 @@ struct shmemi_pool {
     shmemi_pool_header_t *header;
     shmemi_layout_t layout;
     shmem_topology_t topology;
-    double *latency; /* [from * nodes + to] */
+    double *latency;              /* [from * nodes + to] */
+    shmemi_arena_place_t *places; /* of the arenas */
     pthread_mutex_t lock;
     shmemi_heap_t *heaps;          /* of all threads; changed under the lock of heap.c */
     uint32_t leaving;              /* threads that are giving their heap back */
@@ -250,16 +261,27 @@ static inline void shmemi_heap_listen(shmemi_heap_t *heap)
 
 /* ---- policy.c ---- */
 
-/* The arena where a request with this policy begins. INVALID: no such node or policy. */
+/* The arena where a request with this policy begins. INVALID: no such node or policy, or bound to
+ * a node without memory. */
 shmem_status_t shmemi_policy_wanted(shmemi_heap_t *heap, shmem_pool_policy_t policy, int node,
                                     uint32_t *wanted);
 /* Arenas to try in turn; returns their number. order[0] == wanted. */
 uint32_t shmemi_policy_order(const shmemi_pool_t *pool, shmem_pool_policy_t policy, uint32_t wanted,
                              uint32_t *order);
-/* Count an allocation that another arena than the wanted one served. */
-void shmemi_policy_fallback(shmemi_heap_t *heap, uint32_t wanted, uint32_t got);
-/* Copy the latencies of the topology, or make all equal where it does not know the node. */
+/* Arena `arena` served a request that wanted `wanted`: count it (and log it, at most once a second)
+ * if its memory lies on another node. `why` is why the wanted arena did not serve. */
+void shmemi_policy_served(shmemi_heap_t *heap, uint32_t wanted, uint32_t arena,
+                          shmem_pool_why_t why);
+/* May a thread go on allocating from this arena without asking the policy? Not if each allocation
+ * counts as a fallback. */
+static inline bool shmemi_policy_is_home(const shmemi_pool_t *pool, uint32_t arena)
+{
+    return pool->places[arena].backing == arena;
+}
+/* Find the arenas' nodes in the view's topology, and copy the latencies. fini undoes it, also after
+ * a failed init. */
 shmem_status_t shmemi_policy_init(shmemi_pool_t *pool);
+void shmemi_policy_fini(shmemi_pool_t *pool);
 
 /* ---- recover.c ---- */
 

@@ -21,6 +21,11 @@ shmem_status_t shmemi_pool_segment_bytes(uint64_t bytes, int nodes, uint64_t *se
 shmem_status_t shmemi_pool_arena_range(uint64_t bytes, int nodes, int index, uint64_t *offset,
                                        uint64_t *length);
 
+/* Where the bookkeeping of arena `index` lies, to bind it, too; the one of arena 0 begins with the
+ * header. */
+shmem_status_t shmemi_pool_bookkeeping_range(uint64_t bytes, int nodes, int index, uint64_t *offset,
+                                             uint64_t *length);
+
 /* Lay out a new pool in `memory` (zeroed, segment_bytes long, 2 MiB-aligned). Publishes itself
  * last. */
 shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
@@ -68,5 +73,9 @@ shmem_status_t shmemi_pool_block_bytes(shmemi_pool_t *pool, const void *block, s
 shmem_status_t shmemi_pool_describe(shmemi_pool_t *pool, shmem_pool_info_t *info);
 shmem_status_t shmemi_pool_check(shmemi_pool_t *pool);
 shmem_status_t shmemi_pool_trim(shmemi_pool_t *pool);
+shmem_status_t shmemi_pool_fallback(shmemi_pool_t *pool, int wanted, int got, shmem_pool_why_t why,
+                                    uint64_t *count);
+shmem_status_t shmemi_pool_placement(shmemi_pool_t *pool, int node, uint64_t *there,
+                                     uint64_t *elsewhere);
 
 #endif

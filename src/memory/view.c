@@ -42,6 +42,22 @@ shmem_status_t shmemi_pool_arena_range(uint64_t bytes, int nodes, int index, uin
     return SHMEM_OK;
 }
 
+shmem_status_t shmemi_pool_bookkeeping_range(uint64_t bytes, int nodes, int index, uint64_t *offset,
+                                             uint64_t *length)
+{
+    shmemi_layout_t layout;
+    shmem_status_t status =
+        shmemi_layout_compute(bytes, (uint32_t)nodes, SHMEMI_CHUNK_BY_SIZE, &layout);
+    if (status)
+        return status;
+    if (index < 0 || index >= nodes)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "arena %d of a pool with %d", index, nodes);
+    uint64_t begin = layout.arenas + layout.arena_stride * (uint64_t)index;
+    *offset = index ? begin : 0;
+    *length = begin + layout.arena_stride - *offset;
+    return SHMEM_OK;
+}
+
 /* ---- format ---- */
 
 static shmem_status_t check_params(const shmem_pool_params_t *params, uint32_t nodes)
@@ -100,6 +116,11 @@ shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
     header->policy = (uint32_t)params->policy;
     header->node = (uint32_t)params->node;
     header->chunk_shift = layout.chunk_shift;
+    for (uint32_t i = 0; i < nodes; i++) {
+        shmem_topology_node_t node;
+        if (topology && shmem_topology_node(topology, (int)i, &node) == SHMEM_OK)
+            header->system_node[i] = (uint32_t)node.os_index + 1;
+    }
     SHMEMI_KILL_POINT("memory.pool.header");
     status = format_arenas(memory, &layout);
     if (status)
@@ -198,7 +219,7 @@ static void view_free(shmemi_pool_t *pool)
 {
     if (pool->spans)
         munmap(pool->spans, nodes_bytes(pool));
-    free(pool->latency);
+    shmemi_policy_fini(pool);
     free(pool);
 }
 
