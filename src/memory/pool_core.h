@@ -78,4 +78,13 @@ shmem_status_t shmemi_pool_fallback(shmemi_pool_t *pool, int wanted, int got, sh
 shmem_status_t shmemi_pool_placement(shmemi_pool_t *pool, int node, uint64_t *there,
                                      uint64_t *elsewhere);
 
+/* Owners: give.c. */
+shmem_status_t shmemi_pool_give(shmemi_pool_t *pool, void *block);
+shmem_status_t shmemi_pool_hold(shmemi_pool_t *pool, void *block);
+/* Who has what: stats.c. Both look without a lock; *count of clients may exceed `room`. */
+shmem_status_t shmemi_pool_class_info(const shmemi_pool_t *pool, size_t index,
+                                      shmem_pool_class_info_t *info);
+shmem_status_t shmemi_pool_clients(const shmemi_pool_t *pool, shmem_pool_client_info_t *clients,
+                                   size_t room, size_t *count);
+
 #endif
