@@ -27,46 +27,9 @@ typedef struct request {
     unsigned class; /* SHMEMI_CLASSES: none, whole pages */
 } request_t;
 
-/* Where a pointer points. */
-typedef struct place {
-    uint32_t arena;
-    bool in_span;
-    unsigned class;
-    uint32_t chunk;  /* first of the span */
-    uint64_t offset; /* in the arena; in the span if in_span */
-} place_t;
-
 static shmem_status_t last_status(void)
 {
     return shmem_error_detail()->status;
-}
-
-static shmem_status_t corrupt(const place_t *place)
-{
-    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
-                       "arena %u: the span at chunk %u has an impossible class; shared memory was "
-                       "overwritten, make a new pool",
-                       place->arena, place->chunk);
-}
-
-static shmem_status_t foreign(const shmemi_pool_t *pool, const void *block)
-{
-    return shmemi_fail(SHMEM_ERR_FOREIGN_POINTER, LAYER,
-                       "%p is not in this pool, which lies at %p to %p", block,
-                       (const void *)pool->data, (const void *)(pool->data + pool->data_bytes));
-}
-
-static shmem_status_t double_free(const void *block)
-{
-    return shmemi_fail(SHMEM_ERR_DOUBLE_FREE, LAYER, "the block at %p is free already", block);
-}
-
-static shmem_status_t interior(const void *block, uint32_t size)
-{
-    return shmemi_fail(SHMEM_ERR_INTERIOR_POINTER, LAYER,
-                       "%p is not the start of a block (these have %u bytes); pass what alloc "
-                       "returned",
-                       block, size);
 }
 
 void shmemi_pool_note_high(shmemi_pool_t *pool)
@@ -263,71 +226,44 @@ shmem_status_t shmemi_pool_alloc_default(shmemi_pool_t *pool, size_t bytes, void
     return SHMEM_OK;
 }
 
-/* ---- pointers ---- */
-
-static shmem_status_t place_of(const shmemi_pool_t *pool, const void *block, place_t *place)
-{
-    uint64_t offset = (uint64_t)((const unsigned char *)block - pool->data);
-    if (offset >= pool->data_bytes)
-        return foreign(pool, block);
-    place->arena = 0;
-    if (pool->nodes > 1) {
-        place->arena = (uint32_t)(offset / pool->data_stride);
-        offset %= pool->data_stride;
-        if (offset >= pool->arena_bytes)
-            return foreign(pool, block);
-    }
-    const shmemi_arena_t *arena = &pool->arenas[place->arena].arena;
-    uint32_t chunk = (uint32_t)(offset >> (arena->chunk_shift + SHMEMI_PAGE_SHIFT));
-    place->offset = offset;
-    place->in_span = false;
-    if (!shmemi_span_find(arena, chunk, &place->chunk, &place->class))
-        return SHMEM_OK;
-    if (!pool->classes.class[place->class].size)
-        return corrupt(place);
-    uint64_t inside = offset - shmemi_span_offset(arena, place->chunk);
-    if (inside < (uint64_t)pool->classes.class[place->class].pages << SHMEMI_PAGE_SHIFT) {
-        place->in_span = true;
-        place->offset = inside;
-    }
-    return SHMEM_OK;
-}
+/* ---- free ---- */
 
 static shmem_status_t free_remote(shmemi_heap_t *heap, shmemi_span_t *span,
                                   const shmemi_class_t *class, uint32_t index, const void *block)
 {
     if (shmemi_span_free_remote(span, index))
-        return double_free(block);
+        return shmemi_place_double_free(block);
     shmemi_stats_add(heap->stats, SHMEMI_STAT_frees, 1);
     shmemi_stats_add(heap->stats, SHMEMI_STAT_free_bytes, class->size);
     shmemi_stats_add(heap->stats, SHMEMI_STAT_remote_frees, 1);
     return SHMEM_OK;
 }
 
-static shmem_status_t free_object(shmemi_heap_t *heap, const place_t *place, const void *block)
+static shmem_status_t free_object(shmemi_heap_t *heap, const shmemi_place_t *place,
+                                  const void *block)
 {
-    shmemi_pool_t *pool = heap->pool;
-    const shmemi_class_t *class = &pool->classes.class[place->class];
-    shmemi_arena_view_t *view = &pool->arenas[place->arena];
-    uint32_t index = shmemi_class_index(class, place->offset);
-    if ((uint64_t)index * class->size != place->offset || index >= class->count)
-        return interior(block, class->size);
+    shmemi_arena_view_t *view = &heap->pool->arenas[place->arena];
+    uint32_t index;
+    shmem_status_t status = shmemi_place_object(heap->pool, place, block, &index);
+    if (status)
+        return status;
     if (atomic_load_explicit(&view->nodes[place->chunk].heap, memory_order_relaxed) == heap)
-        return double_free(block); /* or shmemi_pool_free() would have done it */
-    return free_remote(heap, &view->arena.span[place->chunk], class, index, block);
+        return shmemi_place_double_free(block); /* or shmemi_pool_free() would have done it */
+    return free_remote(heap, &view->arena.span[place->chunk],
+                       &heap->pool->classes.class[place->class], index, block);
 }
 
 /* All but an object in a span of the calling thread; and that, if the thread used another pool
  * before. */
 static __attribute__((noinline)) shmem_status_t free_slow(shmemi_pool_t *pool, void *block)
 {
-    place_t place;
+    shmemi_place_t place;
     if (!block)
         return SHMEM_OK;
     if (shmemi_heap_cache.pool_id != pool->id)
         return shmemi_heap_lookup(pool) ? shmemi_pool_free(pool, block) : last_status();
     shmemi_heap_t *heap = shmemi_heap_cache.heap;
-    shmem_status_t status = place_of(pool, block, &place);
+    shmem_status_t status = shmemi_place_of(pool, block, &place);
     if (status)
         return status;
     if (!place.in_span)
@@ -376,34 +312,15 @@ shmem_status_t shmemi_pool_free(shmemi_pool_t *pool, void *block)
     return SHMEM_OK;
 }
 
-/* Usable bytes of the block at a place, with the checks of free. */
-static shmem_status_t bytes_at(shmemi_pool_t *pool, const place_t *place, const void *block,
-                               uint64_t *bytes)
-{
-    if (!place->in_span)
-        return shmemi_large_bytes(pool, place->arena, place->offset, bytes);
-    const shmemi_class_t *class = &pool->classes.class[place->class];
-    const shmemi_span_t *span = &pool->arenas[place->arena].arena.span[place->chunk];
-    uint32_t index = shmemi_class_index(class, place->offset);
-    if ((uint64_t)index * class->size != place->offset || index >= class->count)
-        return interior(block, class->size);
-    uint64_t bits = atomic_load_explicit(&span->free[index / 64], memory_order_relaxed) |
-                    atomic_load_explicit(&span->remote[index / 64], memory_order_relaxed);
-    if (bits >> index % 64 & 1)
-        return double_free(block);
-    *bytes = class->size;
-    return SHMEM_OK;
-}
-
 shmem_status_t shmemi_pool_block_bytes(shmemi_pool_t *pool, const void *block, size_t *bytes)
 {
-    place_t place;
+    shmemi_place_t place;
     uint64_t found;
     if (!block || !bytes)
         return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "block_bytes of NULL, or into NULL");
-    shmem_status_t status = place_of(pool, block, &place);
+    shmem_status_t status = shmemi_place_of(pool, block, &place);
     if (!status)
-        status = bytes_at(pool, &place, block, &found);
+        status = shmemi_place_bytes(pool, &place, block, &found);
     if (!status)
         *bytes = found;
     return status;
@@ -430,7 +347,7 @@ static shmem_status_t resize_by_moving(shmemi_pool_t *pool, void **block, uint64
 
 shmem_status_t shmemi_pool_resize(shmemi_pool_t *pool, void **block, size_t bytes)
 {
-    place_t place;
+    shmemi_place_t place;
     request_t request;
     uint64_t old;
     if (!block || !*block)
@@ -440,9 +357,9 @@ shmem_status_t shmemi_pool_resize(shmemi_pool_t *pool, void **block, size_t byte
         return last_status();
     shmem_status_t status = request_make(pool, bytes, 0, &request);
     if (!status)
-        status = place_of(pool, *block, &place);
+        status = shmemi_place_of(pool, *block, &place);
     if (!status)
-        status = bytes_at(pool, &place, *block, &old);
+        status = shmemi_place_bytes(pool, &place, *block, &old);
     if (status)
         return status;
     uint64_t want = request_size(pool, &request, request.class);

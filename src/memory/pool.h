@@ -221,6 +221,26 @@ uint32_t shmemi_slab_flush(shmemi_heap_t *heap, uint32_t index);
 /* The thread ends: spans that still hold objects become orphans. */
 void shmemi_slab_abandon(shmemi_heap_t *heap);
 
+/* ---- place.c: which block a pointer names ---- */
+
+typedef struct shmemi_place {
+    uint32_t arena;
+    bool in_span;
+    unsigned class;
+    uint32_t chunk;  /* first of the span */
+    uint64_t offset; /* in the arena; in the span if in_span */
+} shmemi_place_t;
+
+/* FOREIGN_POINTER, CORRUPT. */
+shmem_status_t shmemi_place_of(const shmemi_pool_t *pool, const void *block, shmemi_place_t *place);
+/* Number of the object at a place in a span. INTERIOR_POINTER. */
+shmem_status_t shmemi_place_object(const shmemi_pool_t *pool, const shmemi_place_t *place,
+                                   const void *block, uint32_t *index);
+/* Usable bytes of the block at a place, with the checks of free. */
+shmem_status_t shmemi_place_bytes(shmemi_pool_t *pool, const shmemi_place_t *place,
+                                  const void *block, uint64_t *bytes);
+shmem_status_t shmemi_place_double_free(const void *block);
+
 /* ---- large.c: whole pages ---- */
 
 shmem_status_t shmemi_large_alloc(shmemi_heap_t *heap, uint32_t index, uint32_t pages,

@@ -46,6 +46,14 @@ uint32_t shmemi_span_collect(shmemi_span_t *span, const shmemi_class_t *class);
 /* Free object `index` of a span that another thread owns. DOUBLE_FREE without a detail. */
 shmem_status_t shmemi_span_free_remote(shmemi_span_t *span, uint32_t index);
 
+/* Is the bit of object `index` set in `free` or in `remote`? */
+static inline bool shmemi_span_is_free(const shmemi_span_t *span, uint32_t index)
+{
+    uint64_t bits = atomic_load_explicit(&span->free[index / 64], memory_order_relaxed) |
+                    atomic_load_explicit(&span->remote[index / 64], memory_order_relaxed);
+    return bits >> index % 64 & 1;
+}
+
 /*
  * The byte of a chunk in the map: 0, or 1 + 4 * class + chunks back to the span's first one. The
  * map changes as 64-bit words under the lock and is read as bytes without it.
