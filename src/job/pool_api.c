@@ -229,6 +229,17 @@ static void bury(struct shmem_pool *p)
     shmemi_bury(&closed_pools, p);
 }
 
+static shmem_status_t attach(struct shmem_pool *p, shmem_topology_t topology)
+{
+    shmemi_pool_source_t source = {.memory = p->memory,
+                                   .segment_bytes = p->segment.bytes,
+                                   .actor = p->context->actor,
+                                   .topology = topology,
+                                   .fd = p->segment.fd,
+                                   .huge = huge_for(p->context, p->segment.bytes)};
+    return shmemi_pool_attach(&source, &p->core);
+}
+
 /* ---- create ---- */
 
 static shmem_status_t create_segment(struct shmem_pool *p, const char *name,
@@ -268,8 +279,7 @@ static shmem_status_t create(struct shmem_pool *p, const char *name,
     if (!status)
         status = fill(p);
     if (!status)
-        status =
-            shmemi_pool_attach(p->memory, p->segment.bytes, p->context->actor, topology, &p->core);
+        status = attach(p, topology);
     return status;
 }
 
@@ -331,7 +341,7 @@ static shmem_status_t attach_when_ready(struct shmem_pool *p, shmem_topology_t t
                                READY_TRIES * READY_PAUSE_MS);
         nanosleep(&pause, NULL);
     }
-    return shmemi_pool_attach(p->memory, p->segment.bytes, p->context->actor, topology, &p->core);
+    return attach(p, topology);
 }
 
 static shmem_status_t open_view(struct shmem_pool *p)

@@ -134,6 +134,8 @@ struct shmemi_pool {
     shmemi_actor_t *actor;
     shmemi_pool_header_t *header;
     shmemi_layout_t layout;
+    int fd; /* of the segment, -1: cannot grow */
+    int huge;
     shmem_topology_t topology;
     double *latency;              /* [from * nodes + to] */
     shmemi_arena_place_t *places; /* of the arenas */

@@ -26,6 +26,13 @@ shmem_status_t shmemi_pool_arena_range(uint64_t bytes, int nodes, int index, uin
 shmem_status_t shmemi_pool_bookkeeping_range(uint64_t bytes, int nodes, int index, uint64_t *offset,
                                              uint64_t *length);
 
+/* Bytes that a pool with these parameters may grow to: what the functions above are asked with. */
+uint64_t shmemi_pool_capacity(const shmem_pool_params_t *params);
+
+/* Bytes of memory that each arena has at first, from the beginning of its data on: what its creator
+ * reserves, besides all of the bookkeeping. The rest of the data stays a hole. */
+uint64_t shmemi_pool_first_length(const shmem_pool_params_t *params, int nodes);
+
 /* Lay out a new pool in `memory` (zeroed, segment_bytes long, 2 MiB-aligned). Publishes itself
  * last. */
 shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
@@ -40,11 +47,33 @@ bool shmemi_pool_is_ready(const void *memory);
 void shmemi_pool_claim(void *memory, const shmemi_actor_t *actor);
 bool shmemi_pool_is_abandoned(const void *memory, const shmemi_roster_t *roster);
 
-/* Attach to a formatted pool; checks every header field against segment_bytes. VERSION, CORRUPT. */
-shmem_status_t shmemi_pool_attach(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,
-                                  const shmem_topology_t topology, shmemi_pool_t **pool);
+/* What a view is made of. All of it, but the task's name, must outlive the view. */
+typedef struct shmemi_pool_source {
+    void *memory; /* the whole segment, mapped for writing */
+    uint64_t segment_bytes;
+    shmemi_actor_t *actor;
+    shmem_topology_t topology; /* or NULL */
+    const char *task;          /* whom its allocations are charged to; NULL or "": nobody's name */
+    int fd;                    /* of the segment, to grow and to shrink with; -1: it cannot */
+    int huge;                  /* SHMEMI_HUGE_*: pages to grow with */
+} shmemi_pool_source_t;
 
-/* The actor's blocks are given back; the view is gone. NULL is accepted. */
+/* Attach to a formatted pool; checks every header field against segment_bytes. VERSION, CORRUPT,
+ * INVALID (name of the task), LIMIT (127 tasks). */
+shmem_status_t shmemi_pool_attach(const shmemi_pool_source_t *source, shmemi_pool_t **pool);
+
+/* The ranges of the segment that have memory, to bring them into this process: the first one that
+ * ends behind `from`. False: there is none. Others may grow or shrink the pool meanwhile. */
+bool shmemi_pool_present(shmemi_pool_t *pool, uint64_t from, uint64_t *offset, uint64_t *length);
+
+/* The name is gone: nothing is allocated any more, through whatever view. */
+void shmemi_pool_mark_destroyed(shmemi_pool_t *pool);
+
+/* Number of growths so far, by all processes; when it changes, pages became present. */
+uint64_t shmemi_pool_growths(const shmemi_pool_t *pool);
+
+/* What the actor holds that is charged to the view's task is given back; the view is gone. NULL is
+ * accepted. */
 void shmemi_pool_detach(shmemi_pool_t *pool);
 
 /*
@@ -67,12 +96,22 @@ shmem_status_t shmemi_pool_alloc_default(shmemi_pool_t *pool, size_t bytes, void
 /* The same with the pool's policy. */
 shmem_status_t shmemi_pool_alloc_aligned(shmemi_pool_t *pool, size_t bytes, size_t alignment,
                                          void **block);
+shmem_status_t shmemi_pool_alloc_timed(shmemi_pool_t *pool, size_t bytes, size_t alignment,
+                                       int64_t timeout, void **block);
 shmem_status_t shmemi_pool_free(shmemi_pool_t *pool, void *block);
 shmem_status_t shmemi_pool_resize(shmemi_pool_t *pool, void **block, size_t bytes);
 shmem_status_t shmemi_pool_block_bytes(shmemi_pool_t *pool, const void *block, size_t *bytes);
 shmem_status_t shmemi_pool_describe(shmemi_pool_t *pool, shmem_pool_info_t *info);
 shmem_status_t shmemi_pool_check(shmemi_pool_t *pool);
 shmem_status_t shmemi_pool_trim(shmemi_pool_t *pool);
+shmem_status_t shmemi_pool_shrink(shmemi_pool_t *pool, uint64_t keep, uint64_t *returned);
+shmem_status_t shmemi_pool_node_info(shmemi_pool_t *pool, int node, shmem_pool_node_info_t *info);
+shmem_status_t shmemi_pool_root_set(shmemi_pool_t *pool, void *block);
+shmem_status_t shmemi_pool_root_get(shmemi_pool_t *pool, void **block);
+shmem_status_t shmemi_pool_quota_set(shmemi_pool_t *pool, const char *task,
+                                     const shmem_quota_t *quota);
+shmem_status_t shmemi_pool_quota_get(shmemi_pool_t *pool, const char *task, shmem_quota_t *quota);
+shmem_status_t shmemi_pool_task(shmemi_pool_t *pool, size_t index, char name[SHMEM_TASK_NAME]);
 shmem_status_t shmemi_pool_fallback(shmemi_pool_t *pool, int wanted, int got, shmem_pool_why_t why,
                                     uint64_t *count);
 shmem_status_t shmemi_pool_placement(shmemi_pool_t *pool, int node, uint64_t *there,

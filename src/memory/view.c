@@ -223,22 +223,25 @@ static void view_free(shmemi_pool_t *pool)
     free(pool);
 }
 
-static void view_fill(shmemi_pool_t *pool, void *memory, const shmemi_pool_header_t *header,
-                      shmemi_actor_t *actor, shmem_topology_t topology)
+static void view_fill(shmemi_pool_t *pool, const shmemi_pool_source_t *source,
+                      const shmemi_pool_header_t *header)
 {
+    unsigned char *memory = source->memory;
     const shmemi_layout_t *l = &pool->layout;
     pool->id = atomic_fetch_add_explicit(&next_pool_id, 1, memory_order_relaxed);
-    pool->header = memory;
-    pool->data = (unsigned char *)memory + l->data;
+    pool->header = source->memory;
+    pool->data = memory + l->data;
     pool->data_bytes = l->segment_bytes - l->data;
     pool->data_stride = l->data_stride;
     pool->arena_bytes = (uint64_t)l->arena_pages << SHMEMI_PAGE_SHIFT;
     pool->chunk_bits = l->chunk_shift + SHMEMI_PAGE_SHIFT;
     pool->policy = (shmem_pool_policy_t)header->policy;
     pool->node = (int)header->node;
-    pool->actor = actor;
-    pool->owner = shmemi_owner(actor->slot, actor->epoch);
-    pool->topology = topology;
+    pool->actor = source->actor;
+    pool->owner = shmemi_owner(source->actor->slot, source->actor->epoch);
+    pool->topology = source->topology;
+    pool->fd = source->fd;
+    pool->huge = source->huge;
     pool->cache_limit = pool->arena_bytes / SHMEMI_CACHE_SHARE;
     if (pool->cache_limit > SHMEMI_CACHE_BYTES)
         pool->cache_limit = SHMEMI_CACHE_BYTES;
@@ -246,12 +249,11 @@ static void view_fill(shmemi_pool_t *pool, void *memory, const shmemi_pool_heade
     shmemi_classes_init(&pool->classes, l->chunk_shift, l->arena_pages);
 }
 
-shmem_status_t shmemi_pool_attach(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,
-                                  const shmem_topology_t topology, shmemi_pool_t **pool)
+shmem_status_t shmemi_pool_attach(const shmemi_pool_source_t *source, shmemi_pool_t **pool)
 {
     shmemi_layout_t layout;
     shmemi_pool_header_t header;
-    shmem_status_t status = header_check(memory, segment_bytes, &header, &layout);
+    shmem_status_t status = header_check(source->memory, source->segment_bytes, &header, &layout);
     if (status)
         return status;
     shmemi_pool_t *view = calloc(1, sizeof *view + layout.nodes * sizeof view->arenas[0]);
@@ -259,10 +261,10 @@ shmem_status_t shmemi_pool_attach(void *memory, uint64_t segment_bytes, shmemi_a
         return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "private memory for the view of a pool");
     view->layout = layout;
     view->nodes = layout.nodes;
-    view_fill(view, memory, &header, actor, topology);
+    view_fill(view, source, &header);
     status = shmemi_policy_init(view);
     for (uint32_t i = 0; i < layout.nodes; i++)
-        shmemi_arena_init(&view->arenas[i].arena, memory, &layout, i);
+        shmemi_arena_init(&view->arenas[i].arena, source->memory, &layout, i);
     if (!status)
         status = nodes_map(view);
     if (status) {

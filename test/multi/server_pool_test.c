@@ -32,8 +32,12 @@ static void pool_user_open(pool_user_t *u, const fixture_server_t *f, bool creat
     CHECK_OK(shmemi_space_map(u->segment.offset, u->segment.bytes, u->segment.fd, 1, &u->memory));
     if (create)
         CHECK_OK(shmemi_pool_format(u->memory, u->segment.bytes, &params, u->topology));
-    CHECK_OK(shmemi_pool_attach(u->memory, u->segment.bytes, shmemi_client_actor(u->client),
-                                u->topology, &u->pool));
+    shmemi_pool_source_t source = {.memory = u->memory,
+                                   .segment_bytes = u->segment.bytes,
+                                   .actor = shmemi_client_actor(u->client),
+                                   .topology = u->topology,
+                                   .fd = u->segment.fd};
+    CHECK_OK(shmemi_pool_attach(&source, &u->pool));
 }
 
 static void pool_user_close(pool_user_t *u)

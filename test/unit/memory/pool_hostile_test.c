@@ -136,7 +136,7 @@ static void round_of(void *arg)
                         world.client[1].epoch, 0, &blocks);
     some_calls(p, &seed);
     shmemi_pool_check(p);
-    if (shmemi_pool_attach(segment, segment_bytes, &actor, NULL, &third) == SHMEM_OK)
+    if (world_view(segment, segment_bytes, &actor, NULL, &third) == SHMEM_OK)
         shmemi_pool_detach(third);
     shmemi_pool_detach(p);
     _exit(0);
@@ -178,8 +178,7 @@ static void a_zeroed_or_filled_segment(void)
     static const int fill[] = {0, 0xff, 0x55};
     for (size_t i = 0; i < SHMEMI_COUNT(fill); i++) {
         memset(segment, fill[i], segment_bytes);
-        CHECK_STATUS(shmemi_pool_attach(segment, segment_bytes, &actor, NULL, &none),
-                     SHMEM_ERR_CORRUPT);
+        CHECK_STATUS(world_view(segment, segment_bytes, &actor, NULL, &none), SHMEM_ERR_CORRUPT);
         CHECK_STATUS(shmemi_pool_reclaim(segment, segment_bytes, &actor, 1, 1, 0, &blocks),
                      SHMEM_ERR_CORRUPT);
         CHECK_EQ(blocks, 7);

@@ -319,7 +319,7 @@ static void half_made_pools(void)
         CHECK_EQ(harness_wait(harness_fork(creator, (void *)(uintptr_t)steps[i]), 10), -SIGKILL);
         CHECK(!shmemi_pool_is_ready(world.memory));
         shmemi_pool_t *none;
-        CHECK_STATUS(shmemi_pool_attach(world.memory, world.segment_bytes, &actor, NULL, &none),
+        CHECK_STATUS(world_view(world.memory, world.segment_bytes, &actor, NULL, &none),
                      SHMEM_ERR_CORRUPT);
         shmemi_actor_fini(&actor);
     }

@@ -86,10 +86,17 @@ static inline void world_actor(shmemi_actor_t *actor, int i)
     shmemi_actor_init(actor, world.roster, world.client[i].slot, world.client[i].epoch, 50000);
 }
 
+static inline shmem_status_t world_view(void *memory, uint64_t bytes, shmemi_actor_t *actor,
+                                        shmem_topology_t topology, shmemi_pool_t **pool)
+{
+    shmemi_pool_source_t source = {memory, bytes, actor, topology, NULL, -1, 0};
+    return shmemi_pool_attach(&source, pool);
+}
+
 static inline shmemi_pool_t *world_attach(shmemi_actor_t *actor, shmem_topology_t topology)
 {
     shmemi_pool_t *pool;
-    CHECK_OK(shmemi_pool_attach(world.memory, world.segment_bytes, actor, topology, &pool));
+    CHECK_OK(world_view(world.memory, world.segment_bytes, actor, topology, &pool));
     return pool;
 }
 
