@@ -103,7 +103,7 @@ static shmem_status_t other_size(shmem_context_t c, const char *name)
 {
     void *address;
     uint32_t found = 0;
-    if (shmemi_client_segment_open(c->client, name, &c->segment) == SHMEM_OK) {
+    if (shmemi_client_segment_open(c->client, name, SHMEMI_RIGHTS_WRITE, &c->segment) == SHMEM_OK) {
         if (shmemi_segment_reserve(c->segment.fd, 0, SHMEMI_PAGE) == SHMEM_OK &&
             shmemi_space_map(c->segment.offset, c->segment.bytes, c->segment.fd, 1, &address) ==
                 SHMEM_OK) {

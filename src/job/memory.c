@@ -127,7 +127,8 @@ static shmem_status_t open_segment(struct shmem_memory *m)
 {
     char name[SHMEMI_NAME_MAX + 1];
     segment_name(m, name, sizeof name);
-    shmem_status_t status = shmemi_client_segment_open(m->context->client, name, &m->segment);
+    shmem_status_t status =
+        shmemi_client_segment_open(m->context->client, name, SHMEMI_RIGHTS_WRITE, &m->segment);
     if (status)
         return status;
     if (m->segment.bytes < m->stride * (uint64_t)m->context->size) {

@@ -361,7 +361,8 @@ static shmem_status_t open_view(struct shmem_pool *p)
 /* The lock is held, so that two threads that open one pool get one view. */
 static shmem_status_t open_locked(struct shmem_pool *p, const char *full, shmem_pool_t *pool)
 {
-    shmem_status_t status = shmemi_client_segment_open(p->context->client, full, &p->segment);
+    shmem_status_t status =
+        shmemi_client_segment_open(p->context->client, full, SHMEMI_RIGHTS_WRITE, &p->segment);
     if (status)
         return status;
     struct shmem_pool *same = find_locked(p->context, p->segment.id);

@@ -207,6 +207,12 @@ static bool serve(shmem_server_t server, shmemi_peer_t *peer, const shmemi_wire_
     case SHMEMI_WIRE_SEGMENT_CLOSE:
         shmemi_segments_close(server, peer, &message->close);
         return true;
+    case SHMEMI_WIRE_SEGMENT_UNLINK:
+        shmemi_names_unlink(server, peer, &message->unlink);
+        return true;
+    case SHMEMI_WIRE_SEGMENT_LIST:
+        shmemi_names_list(server, peer, &message->list);
+        return true;
     case SHMEMI_WIRE_STATUS:
         shmemi_clients_counts(server, peer, sequence);
         return true;

@@ -58,7 +58,7 @@ static void retry_add(shmem_server_t server, shmemi_entry_t *entry, uint32_t slo
         }
     shmemi_retry_t *retry = malloc(sizeof *retry);
     if (!retry) { /* clients that run out of memory look for such blocks themselves */
-        shmemi_log(SHMEM_LOG_ERROR, LAYER, "no memory to repair pool '%s' later", entry->name);
+        shmemi_log(SHMEM_LOG_ERROR, LAYER, "no memory to repair pool '%s' later", entry->spec.name);
         return;
     }
     *retry = (shmemi_retry_t){server->retries, entry, slot, epoch, due, pause};
@@ -95,10 +95,10 @@ static shmem_status_t reclaim(shmem_server_t server, const shmemi_entry_t *entry
     server->reclaimed += blocks;
     if (status && status != SHMEM_ERR_TIMEOUT)
         shmemi_log(SHMEM_LOG_ERROR, LAYER, "pool '%s': blocks of client %u are lost: %s",
-                   entry->name, slot, shmem_error_detail()->text);
+                   entry->spec.name, slot, shmem_error_detail()->text);
     else
         shmemi_log(SHMEM_LOG_INFO, LAYER, "pool '%s': %llu blocks of client %u given back%s",
-                   entry->name, (unsigned long long)blocks, slot,
+                   entry->spec.name, (unsigned long long)blocks, slot,
                    status ? "; a living client locks the rest" : "");
     return status;
 }
@@ -159,7 +159,7 @@ void shmemi_death_repair(shmem_server_t server, shmemi_peer_t *peer, bool died)
     shmemi_roster_client_remove(server->roster, peer->slot, died);
     SHMEMI_KILL_POINT("node.death.removed");
     for (shmemi_hold_t *hold = peer->holds; hold; hold = hold->next)
-        if (hold->entry->kind == SHMEMI_SEGMENT_POOL && hold->entry->opens > hold->count)
+        if (hold->entry->spec.kind == SHMEMI_SEGMENT_POOL && hold->entry->opens > hold->count)
             retry_add(server, hold->entry, peer->slot, peer->epoch); /* else it goes as a whole */
     SHMEMI_KILL_POINT("node.death.queued");
     shmemi_segments_release(server, peer);

@@ -82,6 +82,7 @@ shmem_status_t shmemi_home_make(shmem_server_t server)
         goto close_fd;
     server->thread_limit = SHMEMI_FIRST_ROWS;
     shmemi_roster_init(server->roster, SHMEMI_FIRST_ROWS);
+    shmemi_table_publish(&server->table, &server->roster->names_gone);
     if (!shmemi_barrier_register())
         shmemi_home_fence(server, true); /* the server itself is a client that lacks it */
     shmemi_actor_init(&server->actor, server->roster, 0,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Segments and counts, as the client asks for them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,9 +29,11 @@ static shmem_status_t answer_check(const shmemi_client_t *client,
                                    const shmemi_wire_segment_t *answer, int fd)
 {
     uint64_t page = answer->page_bytes;
-    if (fd < 0 || answer->offset % SHMEMI_SPACE_UNIT || !answer->bytes ||
+    if (fd < 0 || !answer->first || answer->first > answer->bytes ||
+        answer->offset % SHMEMI_SPACE_UNIT || !answer->bytes ||
         !shmemi_range_inside(answer->offset, answer->bytes, SHMEMI_SPACE_BYTES) ||
-        !shmemi_is_power_of_two(page) || answer->bytes % page || answer->created > 1)
+        !shmemi_is_power_of_two(page) || answer->bytes % page || answer->created > 1 ||
+        (answer->rights != SHMEMI_RIGHTS_READ && answer->rights != SHMEMI_RIGHTS_WRITE))
         return shmemi_fail(SHMEM_ERR_PROTOCOL, LAYER,
                            "the server at %s handed out an impossible segment: %llu bytes at %llx, "
                            "pages of %llu, descriptor %d",
@@ -69,8 +72,17 @@ static shmem_status_t take(shmemi_client_t *client, const shmemi_wire_segment_t 
     opened->next = client->opened;
     client->opened = opened;
     pthread_mutex_unlock(&client->lock);
-    *segment = (shmemi_segment_t){
-        answer->id, answer->offset, answer->bytes, answer->page_bytes, fd, answer->created == 1};
+    *segment = (shmemi_segment_t){.id = answer->id,
+                                  .offset = answer->offset,
+                                  .bytes = answer->bytes,
+                                  .first = answer->first,
+                                  .page_bytes = answer->page_bytes,
+                                  .fd = fd,
+                                  .created = answer->created == 1,
+                                  .rights = (int)answer->rights,
+                                  .uid = answer->uid,
+                                  .gid = answer->gid,
+                                  .access = answer->access};
     return SHMEM_OK;
 free_opened:
     free(opened);
@@ -82,20 +94,40 @@ close_fd:
     return status;
 }
 
+static shmem_status_t ask_for_segment(shmemi_client_t *client, shmemi_wire_message_t *message,
+                                      int64_t patience, shmemi_segment_t *segment)
+{
+    int fd = -1;
+    shmem_status_t status = shmemi_client_request(client, message, -1, SHMEMI_WIRE_SEGMENT, &fd,
+                                                  shmemi_deadline_in(patience));
+    if (status == SHMEM_OK)
+        return take(client, &message->segment, fd, segment);
+    if (status == SHMEM_ERR_LIMIT && message->header.type == SHMEMI_WIRE_SEGMENT) {
+        char text[256]; /* the answer came without its descriptor: the server counts it as open */
+        snprintf(text, sizeof text, "%s", shmem_error_detail()->text);
+        tell_closed(client, message->segment.id);
+        return shmemi_quiet(status, LAYER, "%s", text);
+    }
+    return status;
+}
+
 shmem_status_t shmemi_client_segment_create(shmemi_client_t *client,
                                             const shmemi_segment_request_t *request,
                                             shmemi_segment_t *segment)
 {
     shmemi_wire_message_t message;
-    int fd = -1;
     if (request->name && !shmemi_wire_name_is_valid(request->name))
         return bad_name(request->name);
-    if (request->bytes == 0 || request->bytes > SHMEMI_SPACE_BYTES)
+    uint64_t limit = request->limit > request->bytes ? request->limit : request->bytes;
+    if (request->bytes == 0 || limit > SHMEMI_SPACE_BYTES)
         return shmemi_fail(request->bytes ? SHMEM_ERR_LIMIT : SHMEM_ERR_INVALID, LAYER,
                            "a segment of %llu bytes; 1 to %llu are possible",
-                           (unsigned long long)request->bytes, SHMEMI_SPACE_BYTES);
+                           (unsigned long long)limit, SHMEMI_SPACE_BYTES);
     shmemi_wire_begin(&message, SHMEMI_WIRE_SEGMENT_CREATE, 0);
     message.create.bytes = request->bytes;
+    message.create.limit = request->limit;
+    message.create.access = request->access;
+    message.create.node = request->bind ? request->node : -1;
     message.create.kind = request->kind;
     message.create.huge = (uint32_t)request->huge;
     message.create.flags = (request->reserve ? SHMEMI_CREATE_RESERVE : 0u) |
@@ -107,24 +139,32 @@ shmem_status_t shmemi_client_segment_create(shmemi_client_t *client,
     int64_t patience = SHMEMI_REQUEST_NS;
     if (request->reserve)
         patience += (int64_t)(request->bytes * NS_PER_BYTE); /* bytes < 2^48: no overflow */
-    shmem_status_t status = shmemi_client_request(client, &message, -1, SHMEMI_WIRE_SEGMENT, &fd,
-                                                  shmemi_deadline_in(patience));
-    return status ? status : take(client, &message.segment, fd, segment);
+    return ask_for_segment(client, &message, patience, segment);
 }
 
-shmem_status_t shmemi_client_segment_open(shmemi_client_t *client, const char *name,
+shmem_status_t shmemi_client_segment_open(shmemi_client_t *client, const char *name, int rights,
                                           shmemi_segment_t *segment)
 {
     shmemi_wire_message_t message;
-    int fd = -1;
     if (!name || !shmemi_wire_name_is_valid(name))
         return bad_name(name);
     shmemi_wire_begin(&message, SHMEMI_WIRE_SEGMENT_OPEN, 0);
     message.open.name_bytes = (uint32_t)strlen(name);
+    message.open.rights = (uint32_t)rights;
     memcpy(message.open.name, name, message.open.name_bytes);
-    shmem_status_t status = shmemi_client_request(client, &message, -1, SHMEMI_WIRE_SEGMENT, &fd,
-                                                  shmemi_deadline_in(SHMEMI_REQUEST_NS));
-    return status ? status : take(client, &message.segment, fd, segment);
+    return ask_for_segment(client, &message, SHMEMI_REQUEST_NS, segment);
+}
+
+shmem_status_t shmemi_client_segment_unlink(shmemi_client_t *client, const char *name)
+{
+    shmemi_wire_message_t message;
+    if (!name || !shmemi_wire_name_is_valid(name))
+        return bad_name(name);
+    shmemi_wire_begin(&message, SHMEMI_WIRE_SEGMENT_UNLINK, 0);
+    message.unlink.name_bytes = (uint32_t)strlen(name);
+    memcpy(message.unlink.name, name, message.unlink.name_bytes);
+    return shmemi_client_request(client, &message, -1, SHMEMI_WIRE_DONE, NULL,
+                                 shmemi_deadline_in(SHMEMI_REQUEST_NS));
 }
 
 static shmemi_opened_t *opened_remove(shmemi_client_t *client, const shmemi_segment_t *segment)
@@ -155,6 +195,72 @@ void shmemi_client_segment_close(shmemi_client_t *client, shmemi_segment_t *segm
     if (!is_child && !shmemi_client_server_lost(client))
         tell_closed(client, segment->id);
     segment->fd = -1;
+}
+
+uint64_t shmemi_client_names_gone(const shmemi_client_t *client)
+{
+    /* SYNC names-gone: acquire, pairs with release in shmemi_table_unlink() */
+    return atomic_load_explicit(&client->roster->names_gone, memory_order_acquire);
+}
+
+static shmem_status_t bad_list(shmemi_client_t *client)
+{
+    return shmemi_fail(SHMEM_ERR_PROTOCOL, LAYER,
+                       "the server at %s answered with an impossible list of segments",
+                       client->address);
+}
+
+/* One answer's entries into the caller's room. False: broken. */
+static bool list_take(const shmemi_wire_entries_t *answer, shmemi_segment_entry_t *entries,
+                      size_t room, size_t *found)
+{
+    if (answer->count > SHMEMI_WIRE_LISTED)
+        return false;
+    for (uint32_t i = 0; i < answer->count; i++, ++*found) {
+        const shmemi_wire_entry_t *e = &answer->entries[i];
+        if (e->kind >= SHMEMI_SEGMENT_KINDS || !memchr(e->name, 0, sizeof e->name))
+            return false;
+        if (*found >= room)
+            continue;
+        shmemi_segment_entry_t *out = &entries[*found];
+        *out = (shmemi_segment_entry_t){.bytes = e->bytes,
+                                        .first = e->first,
+                                        .kind = (shmemi_segment_kind_t)e->kind,
+                                        .uid = e->uid,
+                                        .gid = e->gid,
+                                        .access = e->access,
+                                        .users = e->users};
+        strcpy(out->name, e->name); /* both have SHMEMI_WIRE_NAME bytes */
+    }
+    return true;
+}
+
+shmem_status_t shmemi_client_segment_list(shmemi_client_t *client, const char *prefix,
+                                          shmemi_segment_entry_t *entries, size_t room,
+                                          size_t *count)
+{
+    shmemi_wire_message_t message;
+    uint64_t cursor = 0, next;
+    size_t found = 0, length = strlen(prefix);
+    if (length > SHMEMI_NAME_MAX)
+        return bad_name(prefix);
+    do {
+        shmemi_wire_begin(&message, SHMEMI_WIRE_SEGMENT_LIST, 0);
+        message.list.cursor = cursor;
+        message.list.prefix_bytes = (uint32_t)length;
+        memcpy(message.list.prefix, prefix, length);
+        shmem_status_t status = shmemi_client_request(client, &message, -1, SHMEMI_WIRE_ENTRIES,
+                                                      NULL, shmemi_deadline_in(SHMEMI_REQUEST_NS));
+        if (status)
+            return status;
+        next = message.entries.cursor;
+        if (!list_take(&message.entries, entries, room, &found) ||
+            (next && cursor && next >= cursor)) /* ids descend: it ends */
+            return bad_list(client);
+        cursor = next;
+    } while (cursor);
+    *count = found;
+    return SHMEM_OK;
 }
 
 shmem_status_t shmemi_client_counts(shmemi_client_t *client, shmemi_server_counts_t *counts)

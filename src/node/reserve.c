@@ -9,13 +9,11 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/fault.h"
 #include "base/status.h"
 #include "node/server_core.h"
-#include "os/segment.h"
 
 #define LAYER "node"
 
@@ -26,9 +24,7 @@ typedef struct shmemi_job {
     shmemi_entry_t *entry;
     pthread_t thread;
     int event; /* eventfd to write when done */
-    int huge;
-    uint64_t asked;
-    char name[SHMEMI_WIRE_NAME + 16];
+    shmemi_spec_t spec;
     /* results, valid once `done` */
     atomic_bool done;
     shmem_status_t status;
@@ -40,9 +36,8 @@ typedef struct shmemi_job {
 static void *job_run(void *arg)
 {
     shmemi_job_t *job = arg;
-    shmemi_segment_params_t params = {job->name, job->asked, job->huge, 1};
     uint64_t one = 1;
-    job->status = shmemi_segment_create(&params, &job->fd, &job->bytes, &job->page_bytes);
+    job->status = shmemi_making_run(&job->spec, &job->fd, &job->bytes, &job->page_bytes);
     if (job->status)
         snprintf(job->text, sizeof job->text, "%s", shmem_error_detail()->text);
     int event = job->event;
@@ -73,20 +68,20 @@ static int start_thread(shmemi_job_t *job)
     return error;
 }
 
-shmem_status_t shmemi_reserve_start(shmem_server_t server, shmemi_entry_t *entry, int huge)
+shmem_status_t shmemi_reserve_start(shmem_server_t server, shmemi_entry_t *entry)
 {
     shmemi_job_t *job = jobs_running(server) < JOBS ? calloc(1, sizeof *job) : NULL;
     if (!job)
-        return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER, "no thread to make segment '%s'", entry->name);
+        return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER, "no thread to make segment '%s'",
+                            entry->spec.name);
     job->entry = entry;
     job->event = server->reserved.fd;
-    job->huge = huge;
-    job->asked = entry->asked;
+    job->spec = entry->spec;
     job->fd = -1;
-    snprintf(job->name, sizeof job->name, "shmem-%s", entry->name);
     if (start_thread(job)) {
         free(job);
-        return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER, "no thread to make segment '%s'", entry->name);
+        return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER, "no thread to make segment '%s'",
+                            entry->spec.name);
     }
     entry->waiting++;
     job->next = server->jobs;

@@ -5,7 +5,6 @@
  *   Invariant  for every peer: hold_count = sum over its holds of count
  *              for every entry: opens = sum over all peers of their counts of it
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,6 +43,7 @@ static shmem_status_t hold_add(shmemi_peer_t *peer, shmemi_entry_t *entry)
                                 "open segment");
         *hold = (shmemi_hold_t){peer->holds, entry, 0};
         peer->holds = hold;
+        entry->users++;
     }
     hold->count++;
     entry->opens++;
@@ -62,6 +62,7 @@ static void hold_drop(shmem_server_t server, shmemi_peer_t *peer, shmemi_hold_t 
     if (!hold->count) {
         *link = hold->next;
         free(hold);
+        entry->users--;
     }
     if (!entry->opens)
         shmemi_death_forget(server, entry);
@@ -70,42 +71,59 @@ static void hold_drop(shmem_server_t server, shmemi_peer_t *peer, shmemi_hold_t 
 
 /* ---- answers ---- */
 
-/* Open a READY entry for the peer and hand it over. */
+static void answer_fill(shmemi_wire_message_t *answer, const shmemi_entry_t *entry,
+                        const shmemi_wish_t *wish)
+{
+    const shmemi_spec_t *spec = &entry->spec;
+    shmemi_wire_begin(answer, SHMEMI_WIRE_SEGMENT, wish->sequence);
+    answer->segment.id = entry->id;
+    answer->segment.offset = entry->offset;
+    answer->segment.bytes = entry->bytes;
+    answer->segment.first = spec->bytes;
+    answer->segment.page_bytes = entry->page_bytes;
+    answer->segment.created = wish->creates;
+    answer->segment.kind = spec->kind;
+    answer->segment.uid = spec->uid;
+    answer->segment.gid = spec->gid;
+    answer->segment.access = spec->access;
+    answer->segment.rights = wish->rights;
+}
+
+/* Open a READY entry for the peer and hand it over, with a descriptor that can do what was wished
+ * for and no more. */
 static void hand_over(shmem_server_t server, shmemi_peer_t *peer, shmemi_entry_t *entry,
-                      uint32_t sequence, bool created)
+                      const shmemi_wish_t *wish)
 {
     shmemi_wire_message_t answer;
-    shmem_status_t status = hold_add(peer, entry);
+    int fd = entry->fd;
+    bool reads = wish->rights == SHMEMI_RIGHTS_READ;
+    shmem_status_t status = reads ? shmemi_segment_read_only(entry->fd, &fd) : SHMEM_OK;
+    if (status == SHMEM_OK) {
+        status = hold_add(peer, entry);
+        if (status && reads)
+            close(fd);
+    }
     if (status) {
-        shmemi_connection_refuse(server, peer, sequence, status);
+        shmemi_connection_refuse(server, peer, wish->sequence, status);
         return;
     }
     SHMEMI_KILL_POINT("node.segment.held");
-    shmemi_wire_begin(&answer, SHMEMI_WIRE_SEGMENT, sequence);
-    answer.segment.id = entry->id;
-    answer.segment.offset = entry->offset;
-    answer.segment.bytes = entry->bytes;
-    answer.segment.page_bytes = entry->page_bytes;
-    answer.segment.created = created;
-    answer.segment.kind = entry->kind;
-    shmemi_connection_answer(server, peer, &answer, entry->fd);
-}
-
-static void await(shmemi_peer_t *peer, shmemi_entry_t *entry, uint32_t sequence, bool creates)
-{
-    peer->awaited = entry;
-    peer->awaited_sequence = sequence;
-    peer->awaited_creates = creates;
-    entry->waiting++;
+    answer_fill(&answer, entry, wish);
+    shmemi_connection_answer(server, peer, &answer, fd);
+    if (reads)
+        close(fd);
 }
 
 static void hand_over_or_await(shmem_server_t server, shmemi_peer_t *peer, shmemi_entry_t *entry,
-                               uint32_t sequence)
+                               shmemi_wish_t wish)
 {
-    if (entry->fd < 0)
-        await(peer, entry, sequence, false);
-    else
-        hand_over(server, peer, entry, sequence, false);
+    if (entry->fd >= 0) {
+        hand_over(server, peer, entry, &wish);
+        return;
+    }
+    peer->awaited = entry;
+    peer->wish = wish;
+    entry->waiting++;
 }
 
 void shmemi_segments_settle(shmem_server_t server, shmemi_entry_t *entry, shmem_status_t status,
@@ -119,9 +137,9 @@ void shmemi_segments_settle(shmem_server_t server, shmemi_entry_t *entry, shmem_
         peer->awaited = NULL;
         entry->waiting--;
         if (status == SHMEM_OK) {
-            hand_over(server, peer, entry, peer->awaited_sequence, peer->awaited_creates);
+            hand_over(server, peer, entry, &peer->wish);
         } else {
-            shmemi_wire_error(&answer, peer->awaited_sequence, status, text);
+            shmemi_wire_error(&answer, peer->wish.sequence, status, text);
             shmemi_connection_answer(server, peer, &answer, -1);
         }
     }
@@ -131,7 +149,7 @@ void shmemi_segments_settle(shmem_server_t server, shmemi_entry_t *entry, shmem_
 
 /* ---- create ---- */
 
-static shmem_status_t create_check(const shmemi_wire_create_t *request, char *name)
+static shmem_status_t name_check(const shmemi_wire_create_t *request, char *name)
 {
     if (!shmemi_wire_name(request->name, sizeof request->name, request->name_bytes, name))
         return shmemi_quiet(SHMEM_ERR_PROTOCOL, LAYER, "a segment name that is not well formed");
@@ -140,53 +158,68 @@ static shmem_status_t create_check(const shmemi_wire_create_t *request, char *na
                             "'%s' is no segment name: 1 to %d visible ASCII characters, no '..' "
                             "between slashes",
                             name, SHMEMI_NAME_MAX);
-    if (request->bytes == 0)
-        return shmemi_quiet(SHMEM_ERR_INVALID, LAYER, "a segment of 0 bytes");
-    if (request->kind > SHMEMI_SEGMENT_POOL || request->huge > SHMEMI_HUGE_OFF ||
-        request->flags & ~(uint32_t)SHMEMI_CREATE_FLAGS)
-        return shmemi_quiet(SHMEM_ERR_INVALID, LAYER,
-                            "segment '%s': kind %u, huge pages %u or flags %x are unknown", name,
-                            request->kind, request->huge, request->flags);
     return SHMEM_OK;
 }
 
-static shmem_status_t may_open(const shmemi_peer_t *peer, const shmemi_entry_t *entry)
+/* What is asked for, as far as numbers can tell. */
+static shmem_status_t create_check(const shmemi_wire_create_t *request, shmemi_spec_t *spec)
 {
-    if (peer->who.uid == entry->uid || peer->who.uid == 0)
-        return SHMEM_OK;
-    return shmemi_quiet(SHMEM_ERR_ACCESS, LAYER, "segment '%s' belongs to user %u, not to user %u",
-                        entry->name, (unsigned)entry->uid, (unsigned)peer->who.uid);
+    shmem_status_t status = name_check(request, spec->name);
+    if (status)
+        return status;
+    if (request->bytes == 0 || (request->limit && request->limit < request->bytes))
+        return shmemi_quiet(SHMEM_ERR_INVALID, LAYER,
+                            "segment '%s' of %llu bytes with a limit of %llu", spec->name,
+                            (unsigned long long)request->bytes, (unsigned long long)request->limit);
+    if (request->kind >= SHMEMI_SEGMENT_KINDS || request->huge > SHMEMI_HUGE_OFF ||
+        request->flags & ~(uint32_t)SHMEMI_CREATE_FLAGS || request->node < -1)
+        return shmemi_quiet(SHMEM_ERR_INVALID, LAYER,
+                            "segment '%s': kind %u, huge pages %u, flags %x or node %d are unknown",
+                            spec->name, request->kind, request->huge, request->flags,
+                            (int)request->node);
+    if (!shmemi_rights_access_is_valid(request->access))
+        return shmemi_quiet(SHMEM_ERR_INVALID, LAYER,
+                            "segment '%s': access 0%o has other bits than reading and writing for "
+                            "group and others, or writing without reading",
+                            spec->name, request->access);
+    spec->bytes = request->bytes;
+    spec->limit = request->limit ? request->limit : request->bytes;
+    spec->kind = (shmemi_segment_kind_t)request->kind;
+    spec->huge = (int)request->huge;
+    spec->reserve = request->flags & SHMEMI_CREATE_RESERVE ? 1 : 0;
+    spec->node = request->node;
+    spec->access = request->access;
+    return SHMEM_OK;
 }
 
 /* An entry of the wanted name is there: may the request have it? */
-static shmem_status_t create_compare(const shmemi_peer_t *peer, const shmemi_wire_create_t *request,
-                                     const shmemi_entry_t *entry)
+static shmem_status_t create_compare(const shmemi_peer_t *peer, uint32_t flags,
+                                     const shmemi_spec_t *wanted, const shmemi_spec_t *there)
 {
-    shmem_status_t status = may_open(peer, entry);
+    if (!(flags & SHMEMI_CREATE_OPEN))
+        return shmemi_quiet(SHMEM_ERR_EXISTS, LAYER,
+                            "a segment '%s' of %llu bytes exists, of user %u; open it or choose "
+                            "another name",
+                            there->name, (unsigned long long)there->bytes, (unsigned)there->uid);
+    shmem_status_t status = shmemi_rights_check_open(peer, there, SHMEMI_RIGHTS_WRITE);
     if (status)
         return status;
-    if (!(request->flags & SHMEMI_CREATE_OPEN))
-        return shmemi_quiet(SHMEM_ERR_EXISTS, LAYER,
-                            "a segment '%s' of %llu bytes exists; open it or choose another name",
-                            entry->name, (unsigned long long)entry->asked);
-    if (entry->asked != request->bytes || entry->kind != (shmemi_segment_kind_t)request->kind)
+    if (there->bytes != wanted->bytes || there->limit != wanted->limit ||
+        there->kind != wanted->kind)
         return shmemi_quiet(
             SHMEM_ERR_MISMATCH, LAYER,
             "segment '%s' was created with %llu bytes as kind %d; this request says "
-            "%llu bytes, kind %u",
-            entry->name, (unsigned long long)entry->asked, (int)entry->kind,
-            (unsigned long long)request->bytes, request->kind);
+            "%llu bytes, kind %d",
+            there->name, (unsigned long long)there->bytes, (int)there->kind,
+            (unsigned long long)wanted->bytes, (int)wanted->kind);
     return SHMEM_OK;
 }
 
-static shmem_status_t make_now(shmem_server_t server, shmemi_entry_t *entry, int huge, int reserve)
+static shmem_status_t make_now(shmem_server_t server, shmemi_entry_t *entry)
 {
-    char name[SHMEMI_WIRE_NAME + 16];
     int fd;
     uint64_t bytes, page_bytes;
-    snprintf(name, sizeof name, "shmem-%s", entry->name);
-    shmemi_segment_params_t params = {name, entry->asked, huge, reserve};
-    shmem_status_t status = shmemi_segment_create(&params, &fd, &bytes, &page_bytes);
+    shmem_status_t status = shmemi_making_run(&entry->spec, &fd, &bytes, &page_bytes);
     if (status)
         return status;
     SHMEMI_KILL_POINT("node.segment.made");
@@ -194,27 +227,26 @@ static shmem_status_t make_now(shmem_server_t server, shmemi_entry_t *entry, int
     return SHMEM_OK;
 }
 
-static void create_new(shmem_server_t server, shmemi_peer_t *peer,
-                       const shmemi_wire_create_t *request, const char *name)
+/* Looking for a node takes as long as filling. */
+static bool takes_long(const shmemi_spec_t *spec)
 {
-    uint32_t sequence = request->header.sequence;
+    return (spec->reserve && spec->bytes > INLINE_BYTES) || spec->node >= 0;
+}
+
+static void create_new(shmem_server_t server, shmemi_peer_t *peer, const shmemi_spec_t *spec,
+                       uint32_t sequence)
+{
     shmemi_entry_t *entry;
-    int reserve = request->flags & SHMEMI_CREATE_RESERVE ? 1 : 0;
-    shmem_status_t status =
-        shmemi_table_add(&server->table, name, request->bytes, (shmemi_segment_kind_t)request->kind,
-                         peer->who.uid, &entry);
+    shmem_status_t status = shmemi_table_add(&server->table, spec, &entry);
     if (status) {
         shmemi_connection_refuse(server, peer, sequence, status);
         return;
     }
-    if (reserve && request->bytes > INLINE_BYTES &&
-        shmemi_reserve_start(server, entry, (int)request->huge) == SHMEM_OK) {
-        await(peer, entry, sequence, true);
-        return;
-    }
-    status = make_now(server, entry, (int)request->huge, reserve);
+    if (!takes_long(spec) || shmemi_reserve_start(server, entry) != SHMEM_OK)
+        status = make_now(server, entry);
     if (status == SHMEM_OK)
-        hand_over(server, peer, entry, sequence, true);
+        hand_over_or_await(server, peer, entry,
+                           (shmemi_wish_t){sequence, SHMEMI_RIGHTS_WRITE, true});
     else
         shmemi_connection_refuse(server, peer, sequence, status);
     shmemi_table_drop_unused(&server->table, entry);
@@ -223,17 +255,21 @@ static void create_new(shmem_server_t server, shmemi_peer_t *peer,
 void shmemi_segments_create(shmem_server_t server, shmemi_peer_t *peer,
                             const shmemi_wire_create_t *request)
 {
-    char name[SHMEMI_WIRE_NAME];
-    shmem_status_t status = create_check(request, name);
+    shmemi_spec_t spec = {.uid = peer->who.uid, .gid = peer->who.gid};
+    uint32_t sequence = request->header.sequence;
+    shmem_status_t status = create_check(request, &spec);
     shmemi_entry_t *entry = NULL;
-    if (status == SHMEM_OK && name[0] && (entry = shmemi_table_find(&server->table, name)) != NULL)
-        status = create_compare(peer, request, entry);
+    if (status == SHMEM_OK && spec.name[0])
+        entry = shmemi_table_find(&server->table, spec.name);
+    if (entry)
+        status = create_compare(peer, request->flags, &spec, &entry->spec);
     if (status)
-        shmemi_connection_refuse(server, peer, request->header.sequence, status);
+        shmemi_connection_refuse(server, peer, sequence, status);
     else if (entry)
-        hand_over_or_await(server, peer, entry, request->header.sequence);
+        hand_over_or_await(server, peer, entry,
+                           (shmemi_wish_t){sequence, SHMEMI_RIGHTS_WRITE, false});
     else
-        create_new(server, peer, request, name);
+        create_new(server, peer, &spec, sequence);
 }
 
 /* ---- open, close ---- */
@@ -253,12 +289,16 @@ void shmemi_segments_open(shmem_server_t server, shmemi_peer_t *peer,
                               "no segment '%s' at this node server: is its "
                               "creator running, with the same SHMEM_SERVER?",
                               name);
+    else if (request->rights != SHMEMI_RIGHTS_READ && request->rights != SHMEMI_RIGHTS_WRITE)
+        status = shmemi_quiet(SHMEM_ERR_INVALID, LAYER, "rights %u to open '%s' are unknown",
+                              request->rights, name);
     else
-        status = may_open(peer, entry);
+        status = shmemi_rights_check_open(peer, &entry->spec, request->rights);
     if (status)
         shmemi_connection_refuse(server, peer, request->header.sequence, status);
     else
-        hand_over_or_await(server, peer, entry, request->header.sequence);
+        hand_over_or_await(server, peer, entry,
+                           (shmemi_wish_t){request->header.sequence, request->rights, false});
 }
 
 void shmemi_segments_close(shmem_server_t server, shmemi_peer_t *peer,

@@ -6,7 +6,8 @@
  *     server.c       create, run, stop, destroy          connection.c  accept, receive, answer
  *     home.c         roster: make, grow, fences          clients.c     hello, goodbye, suspects
  *     segments.c     create, open, close, answers        death.c       repair after a death
- *     reserve.c      segments that take long to make
+ *     making.c       the memory of a segment             reserve.c     the same in a thread
+ *     rights.c       who may do what with a segment      names.c       unlink, list
  *
  * A peer is one connection, from accept until its process is known to have ended or said goodbye:
  *
@@ -57,6 +58,12 @@ typedef struct shmemi_source {
     struct shmemi_peer *peer; /* of SOCKET and LIFE */
 } shmemi_source_t;
 
+/* What a client waits for, or gets. */
+typedef struct shmemi_wish {
+    uint32_t sequence, rights;
+    bool creates;
+} shmemi_wish_t;
+
 /* A client's openings of one segment. */
 typedef struct shmemi_hold {
     struct shmemi_hold *next;
@@ -82,8 +89,7 @@ typedef struct shmemi_peer {
     shmemi_hold_t *holds;
     uint32_t hold_count;     /* sum of counts */
     shmemi_entry_t *awaited; /* a PENDING segment that it waits for */
-    uint32_t awaited_sequence;
-    bool awaited_creates;
+    shmemi_wish_t wish;
     char name[SHMEMI_CLIENT_NAME];
 } shmemi_peer_t;
 
@@ -192,10 +198,33 @@ void shmemi_segments_release(shmem_server_t server, shmemi_peer_t *peer);
 void shmemi_segments_settle(shmem_server_t server, shmemi_entry_t *entry, shmem_status_t status,
                             const char *text);
 
+/* ---- rights.c ---- */
+
+bool shmemi_rights_access_is_valid(uint32_t access);
+/* ACCESS (quiet) with whose it is, its access, and what was wanted. */
+shmem_status_t shmemi_rights_check_open(const shmemi_peer_t *peer, const shmemi_spec_t *spec,
+                                        uint32_t rights);
+/* The same for what only its creator's user and root may do. */
+shmem_status_t shmemi_rights_check_owner(const shmemi_peer_t *peer, const shmemi_spec_t *spec);
+
+/* ---- names.c ---- */
+
+void shmemi_names_unlink(shmem_server_t server, shmemi_peer_t *peer,
+                         const shmemi_wire_unlink_t *request);
+void shmemi_names_list(shmem_server_t server, shmemi_peer_t *peer,
+                       const shmemi_wire_list_t *request);
+
+/* ---- making.c ---- */
+
+/* Make the memory of a segment; *bytes of its file. Any thread. Errors as of
+ * shmemi_segment_create(), SYSTEM (owner), INVALID (node). */
+shmem_status_t shmemi_making_run(const shmemi_spec_t *spec, int *fd, uint64_t *bytes,
+                                 uint64_t *page_bytes);
+
 /* ---- reserve.c ---- */
 
 /* Make the memory of a PENDING entry in a thread. */
-shmem_status_t shmemi_reserve_start(shmem_server_t server, shmemi_entry_t *entry, int huge);
+shmem_status_t shmemi_reserve_start(shmem_server_t server, shmemi_entry_t *entry);
 /* Some thread has finished. */
 void shmemi_reserve_collect(shmem_server_t server);
 /* Wait for all threads and drop what they made. */

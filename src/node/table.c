@@ -27,14 +27,32 @@ static shmemi_entry_t **bucket_of(shmemi_table_t *table, const char *name)
     return &table->buckets[hash % SHMEMI_TABLE_BUCKETS];
 }
 
+void shmemi_table_publish(shmemi_table_t *table, _Atomic uint64_t *word)
+{
+    table->published = word;
+    table->names_gone = 1 + atomic_load_explicit(word, memory_order_relaxed);
+    /* SYNC names-gone: release, pairs with acquire in shmemi_client_names_gone() */
+    atomic_store_explicit(word, table->names_gone, memory_order_release);
+}
+
+void shmemi_table_unlink(shmemi_table_t *table, shmemi_entry_t *entry)
+{
+    if (!entry->spec.name[0])
+        return;
+    shmemi_entry_t **link = bucket_of(table, entry->spec.name);
+    while (*link != entry)
+        link = &(*link)->next;
+    *link = entry->next;
+    entry->spec.name[0] = 0;
+    table->names_gone++;
+    /* SYNC names-gone: release, pairs with acquire in shmemi_client_names_gone() */
+    if (table->published)
+        atomic_store_explicit(table->published, table->names_gone, memory_order_release);
+}
+
 static void entry_remove(shmemi_table_t *table, shmemi_entry_t *entry)
 {
-    if (entry->name[0]) {
-        shmemi_entry_t **link = bucket_of(table, entry->name);
-        while (*link != entry)
-            link = &(*link)->next;
-        *link = entry->next;
-    }
+    shmemi_table_unlink(table, entry);
     *entry->newer_link = entry->newer;
     if (entry->newer)
         entry->newer->newer_link = entry->newer_link;
@@ -56,15 +74,15 @@ void shmemi_table_fini(shmemi_table_t *table)
 shmemi_entry_t *shmemi_table_find(shmemi_table_t *table, const char *name)
 {
     shmemi_entry_t *entry = *bucket_of(table, name);
-    while (entry && strcmp(entry->name, name) != 0)
+    while (entry && strcmp(entry->spec.name, name) != 0)
         entry = entry->next;
     return entry;
 }
 
 static void entry_link(shmemi_table_t *table, shmemi_entry_t *entry)
 {
-    if (entry->name[0]) {
-        shmemi_entry_t **bucket = bucket_of(table, entry->name);
+    if (entry->spec.name[0]) {
+        shmemi_entry_t **bucket = bucket_of(table, entry->spec.name);
         entry->next = *bucket;
         *bucket = entry;
     }
@@ -76,8 +94,8 @@ static void entry_link(shmemi_table_t *table, shmemi_entry_t *entry)
     table->count++;
 }
 
-shmem_status_t shmemi_table_add(shmemi_table_t *table, const char *name, uint64_t bytes,
-                                shmemi_segment_kind_t kind, uid_t uid, shmemi_entry_t **out)
+shmem_status_t shmemi_table_add(shmemi_table_t *table, const shmemi_spec_t *spec,
+                                shmemi_entry_t **out)
 {
     if (table->count >= SHMEMI_TABLE_SEGMENTS)
         return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER,
@@ -86,17 +104,14 @@ shmem_status_t shmemi_table_add(shmemi_table_t *table, const char *name, uint64_
     shmemi_entry_t *entry = SHMEMI_FAULT("node.table.add") ? NULL : calloc(1, sizeof *entry);
     if (!entry)
         return shmemi_quiet(SHMEM_ERR_NOMEM, LAYER, "the node server has no memory for an entry");
-    shmem_status_t status = shmemi_ranges_take(&table->ranges, bytes, &entry->offset);
+    shmem_status_t status = shmemi_ranges_take(&table->ranges, spec->limit, &entry->offset);
     if (status) {
         free(entry);
         return status;
     }
     entry->id = table->next_id++;
-    entry->asked = bytes;
-    entry->kind = kind;
-    entry->uid = uid;
+    entry->spec = *spec;
     entry->fd = -1;
-    memcpy(entry->name, name, strnlen(name, sizeof entry->name - 1));
     entry_link(table, entry);
     *out = entry;
     return SHMEM_OK;

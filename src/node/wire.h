@@ -25,10 +25,11 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is li
 
 #define SHMEMI_WIRE_MAGIC 0x574d4853u /* "SHMW" */
 enum {
-    SHMEMI_WIRE_VERSION = 1,
+    SHMEMI_WIRE_VERSION = 2,
     SHMEMI_WIRE_MAX = 1024, /* longest message */
     SHMEMI_WIRE_NAME = 128, /* longest segment name with its NUL */
-    SHMEMI_WIRE_TEXT = 488  /* longest error sentence with its NUL */
+    SHMEMI_WIRE_TEXT = 488, /* longest error sentence with its NUL */
+    SHMEMI_WIRE_LISTED = 5 /* entries of a list in one answer */
 };
 
 /* X(name, value, struct that follows). Requests are below 0x8000, answers above. Append only. */
@@ -40,12 +41,15 @@ enum {
     X(SEGMENT_CLOSE, 5, shmemi_wire_close_t)                                                       \
     X(STATUS, 6, shmemi_wire_plain_t)                                                              \
     X(GROW_ROSTER, 7, shmemi_wire_plain_t)                                                         \
+    X(SEGMENT_UNLINK, 8, shmemi_wire_unlink_t)                                                     \
+    X(SEGMENT_LIST, 9, shmemi_wire_list_t)                                                         \
     X(WELCOME, 0x8001, shmemi_wire_welcome_t)                                                      \
     X(DONE, 0x8002, shmemi_wire_plain_t)                                                           \
     X(SEGMENT, 0x8003, shmemi_wire_segment_t)                                                      \
     X(SEND_PIDFD, 0x8004, shmemi_wire_plain_t)                                                     \
     X(COUNTS, 0x8006, shmemi_wire_counts_t)                                                        \
     X(GROWN, 0x8007, shmemi_wire_grown_t)                                                          \
+    X(ENTRIES, 0x8008, shmemi_wire_entries_t)                                                      \
     X(ERROR, 0xffff, shmemi_wire_error_t)
 
 typedef enum shmemi_wire_type {
@@ -90,7 +94,7 @@ typedef struct shmemi_wire_welcome { /* with the roster's descriptor */
 SHMEMI_PIN_SIZE(shmemi_wire_welcome_t, 40);
 
 enum {
-    SHMEMI_CREATE_RESERVE = 1, /* all pages are reserved before the answer */
+    SHMEMI_CREATE_RESERVE = 1, /* the first `bytes` are reserved before the answer */
     SHMEMI_CREATE_OPEN = 2,    /* open an existing one of that name and size */
     SHMEMI_CREATE_FLAGS = 3    /* all flags there are */
 };
@@ -98,29 +102,55 @@ enum {
 typedef struct shmemi_wire_create {
     shmemi_wire_header_t header;
     uint64_t bytes;
-    uint32_t kind; /* shmemi_segment_kind_t */
-    uint32_t huge; /* SHMEMI_HUGE_* */
+    uint64_t limit; /* of its file: address space; 0: `bytes` */
+    uint32_t kind;  /* shmemi_segment_kind_t */
+    uint32_t huge;  /* SHMEMI_HUGE_* */
     uint32_t flags;
+    uint32_t access;     /* SHMEM_ACCESS_*: what others than the creator's user may do */
+    int32_t node;        /* the system's number of the NUMA node that gives its memory; -1: any */
     uint32_t name_bytes; /* without the NUL; 0: anonymous */
     char name[SHMEMI_WIRE_NAME];
 } shmemi_wire_create_t;
-SHMEMI_PIN_SIZE(shmemi_wire_create_t, 168);
+SHMEMI_PIN_SIZE(shmemi_wire_create_t, 184);
 
 typedef struct shmemi_wire_open {
     shmemi_wire_header_t header;
     uint32_t name_bytes;
-    uint32_t zero;
+    uint32_t rights; /* SHMEMI_RIGHTS_*: what the descriptor shall allow */
     char name[SHMEMI_WIRE_NAME];
 } shmemi_wire_open_t;
 SHMEMI_PIN_SIZE(shmemi_wire_open_t, 152);
 
+typedef struct shmemi_wire_unlink {
+    shmemi_wire_header_t header;
+    uint32_t name_bytes;
+    uint32_t zero;
+    char name[SHMEMI_WIRE_NAME];
+} shmemi_wire_unlink_t;
+SHMEMI_PIN_SIZE(shmemi_wire_unlink_t, 152);
+
+typedef struct shmemi_wire_list {
+    shmemi_wire_header_t header;
+    uint64_t cursor; /* 0: from the beginning; else as the last answer said */
+    uint32_t prefix_bytes;
+    uint32_t zero;
+    char prefix[SHMEMI_WIRE_NAME]; /* of the names wanted; may be empty */
+} shmemi_wire_list_t;
+SHMEMI_PIN_SIZE(shmemi_wire_list_t, 160);
+
 typedef struct shmemi_wire_segment { /* with the segment's descriptor */
     shmemi_wire_header_t header;
-    uint64_t id, offset, bytes, page_bytes;
-    uint32_t created;
+    uint64_t id, offset;
+    uint64_t bytes;      /* of its file */
+    uint64_t first;      /* `bytes` of the request that created it */
+    uint64_t page_bytes; /* see os/segment.h */
+    uint32_t created;    /* 1: by this request */
     uint32_t kind;
+    uint32_t uid, gid; /* of its creator */
+    uint32_t access;
+    uint32_t rights; /* SHMEMI_RIGHTS_*, of the descriptor */
 } shmemi_wire_segment_t;
-SHMEMI_PIN_SIZE(shmemi_wire_segment_t, 56);
+SHMEMI_PIN_SIZE(shmemi_wire_segment_t, 80);
 
 typedef struct shmemi_wire_close {
     shmemi_wire_header_t header;
@@ -145,6 +175,25 @@ typedef struct shmemi_wire_grown {
 } shmemi_wire_grown_t;
 SHMEMI_PIN_SIZE(shmemi_wire_grown_t, 24);
 
+typedef struct shmemi_wire_entry {
+    uint64_t bytes, first; /* as in SEGMENT */
+    uint32_t kind;
+    uint32_t uid, gid, access;
+    uint32_t users; /* clients that have it open */
+    uint32_t zero;
+    char name[SHMEMI_WIRE_NAME];
+} shmemi_wire_entry_t;
+SHMEMI_PIN_SIZE(shmemi_wire_entry_t, 168);
+
+typedef struct shmemi_wire_entries {
+    shmemi_wire_header_t header;
+    uint64_t cursor; /* to go on with; 0: that was all */
+    uint32_t count;
+    uint32_t zero;
+    shmemi_wire_entry_t entries[SHMEMI_WIRE_LISTED];
+} shmemi_wire_entries_t;
+SHMEMI_PIN_SIZE(shmemi_wire_entries_t, 872);
+
 typedef struct shmemi_wire_error {
     shmemi_wire_header_t header;
     int32_t status; /* shmem_status_t, negative */
@@ -164,6 +213,9 @@ typedef union shmemi_wire_message {
     shmemi_wire_close_t close;
     shmemi_wire_counts_t counts;
     shmemi_wire_grown_t grown;
+    shmemi_wire_unlink_t unlink;
+    shmemi_wire_list_t list;
+    shmemi_wire_entries_t entries;
     shmemi_wire_error_t error;
     unsigned char bytes[SHMEMI_WIRE_MAX];
 } shmemi_wire_message_t;

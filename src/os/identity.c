@@ -24,6 +24,9 @@
 
 #define LAYER "os"
 
+#ifndef SO_PEERGROUPS
+#define SO_PEERGROUPS 59
+#endif
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
@@ -37,6 +40,23 @@ shmem_status_t shmemi_identity_peer(int socket, shmemi_credentials_t *credential
                                  socket);
     *credentials = (shmemi_credentials_t){found.pid, found.uid, found.gid};
     return SHMEM_OK;
+}
+
+bool shmemi_identity_in_group(int socket, gid_t group)
+{
+    gid_t some[64], *groups = some;
+    socklen_t length = sizeof some;
+    bool found = false;
+    int failed = getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, some, &length);
+    if (failed && errno == ERANGE) { /* length: the room that they take */
+        groups = malloc(length);
+        failed = !groups || getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups, &length);
+    }
+    for (size_t i = 0; !failed && i < length / sizeof *groups; i++)
+        found |= groups[i] == group;
+    if (groups != some)
+        free(groups);
+    return found;
 }
 
 /* The process number that the kernel shows for a pidfd: -1 for one that has ended and been reaped,

@@ -18,6 +18,10 @@ typedef struct shmemi_credentials {
 /* Kernel credentials of the process that connected (SO_PEERCRED). */
 shmem_status_t shmemi_identity_peer(int socket, shmemi_credentials_t *credentials);
 
+/* Was the process that connected in the (supplementary) group, then? False where the kernel does
+ * not tell. */
+bool shmemi_identity_in_group(int socket, gid_t group);
+
 /* A pidfd of the peer: SO_PEERPIDFD where the kernel has it; otherwise `offered` (a pidfd that the
  * client sent, or -1) after checking /proc/self/fdinfo against the peer's pid. *pidfd is a new
  * close-on-exec descriptor. ACCESS: the offered one is somebody else's. */

@@ -32,7 +32,7 @@
 
 #define SHMEMI_ROSTER_MAGIC 0x31524d4853ull /* "SHMR1" */
 enum {
-    SHMEMI_ROSTER_VERSION = 1,
+    SHMEMI_ROSTER_VERSION = 2,
     SHMEMI_SYNC_OBJECTS_VERSION = 1, /* layouts of mutex, semaphore, event, barrier, bell */
     SHMEMI_CLIENTS = 4096,           /* capacity; slot 0 is the server itself */
     SHMEMI_THREADS = 16384,          /* capacity; row 0 unused */
@@ -78,7 +78,8 @@ typedef struct shmemi_roster {
     _Atomic uint32_t deaths;       /* bumped after every death; also a futex word */
     _Atomic uint32_t thread_limit; /* rows below this have their pages reserved */
     uint64_t space_base, space_bytes;
-    uint64_t reserved[505];
+    _Atomic uint64_t names_gone; /* bumped after each name of a segment that went away */
+    uint64_t reserved[504];
     shmemi_roster_client_t clients[SHMEMI_CLIENTS];
     shmemi_roster_thread_t threads[SHMEMI_THREADS];
 } shmemi_roster_t;

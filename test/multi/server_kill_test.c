@@ -44,16 +44,17 @@ static void short_life(void *arg)
     shmemi_segment_t segment;
     if (!went(fixture_try_attach(arg, &client)))
         _exit(0);
-    went(shmemi_client_segment_open(client, "data", &segment));
+    went(shmemi_client_segment_open(client, "data", SHMEMI_RIGHTS_WRITE, &segment));
     raise(SIGKILL);
 }
 
 /* Everything that a server does for a client. */
 static void use(const fixture_server_t *f, shmemi_client_t *client)
 {
-    shmemi_segment_request_t small = {"data", 8192, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 0};
-    shmemi_segment_request_t large = {"large",         9 << 20, SHMEMI_SEGMENT_PLAIN,
-                                      SHMEMI_HUGE_OFF, 1,       0};
+    shmemi_segment_request_t small = {
+        .name = "data", .bytes = 8192, .huge = SHMEMI_HUGE_OFF, .reserve = 1};
+    shmemi_segment_request_t large = {
+        .name = "large", .bytes = 9 << 20, .huge = SHMEMI_HUGE_OFF, .reserve = 1};
     shmemi_server_counts_t counts;
     shmemi_segment_t data, other;
     if (!went(shmemi_client_segment_create(client, &small, &data)))
@@ -65,7 +66,7 @@ static void use(const fixture_server_t *f, shmemi_client_t *client)
     if (went(shmemi_client_segment_create(client, &large, &other)))
         shmemi_client_segment_close(client, &other);
     went(shmemi_client_grow(client));
-    if (went(shmemi_client_segment_open(client, "data", &other)))
+    if (went(shmemi_client_segment_open(client, "data", SHMEMI_RIGHTS_WRITE, &other)))
         shmemi_client_segment_close(client, &other);
     for (int i = 0; i < 100 && went(shmemi_client_counts(client, &counts)) && !counts.deaths; i++)
         harness_sleep(0.002);
@@ -154,7 +155,8 @@ static void clients_notice(void)
     kill(f->pid, SIGKILL);
     CHECK_EQ(harness_wait(f->pid, 5), -SIGKILL);
     CHECK(shmemi_client_server_lost(client));
-    shmemi_segment_request_t r = {"more", 4096, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 0};
+    shmemi_segment_request_t r = {
+        .name = "more", .bytes = 4096, .huge = SHMEMI_HUGE_OFF, .reserve = 1};
     CHECK_STATUS(shmemi_client_segment_create(client, &r, &other), SHMEM_ERR_SERVER_LOST);
     CHECK_EQ(other.id, 5);
     CHECK(strstr(shmem_error_detail()->text, f->address));

@@ -27,7 +27,7 @@ static void pool_user_open(pool_user_t *u, const fixture_server_t *f, bool creat
             shmemi_pool_segment_bytes(POOL_BYTES, shmem_topology_nodes(u->topology), &r.bytes));
         CHECK_OK(shmemi_client_segment_create(u->client, &r, &u->segment));
     } else {
-        CHECK_OK(shmemi_client_segment_open(u->client, "pool", &u->segment));
+        CHECK_OK(shmemi_client_segment_open(u->client, "pool", SHMEMI_RIGHTS_WRITE, &u->segment));
     }
     CHECK_OK(shmemi_space_map(u->segment.offset, u->segment.bytes, u->segment.fd, 1, &u->memory));
     if (create)

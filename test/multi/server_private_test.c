@@ -192,7 +192,8 @@ static void limits_of_the_starter(void)
 static void firmly_limited(void *arg)
 {
     struct rlimit limit = {9000000, 9000000}; /* the roster fits */
-    shmemi_segment_request_t r = {"large", 20 << 20, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 0};
+    shmemi_segment_request_t r = {
+        .name = "large", .bytes = 20 << 20, .huge = SHMEMI_HUGE_OFF, .reserve = 1};
     shmemi_segment_t s;
     shmemi_client_t *client;
     (void)arg;
@@ -225,7 +226,8 @@ static void racer(int rank, int n, void *arg)
 {
     race_t *race = arg;
     shmemi_client_t *client;
-    shmemi_segment_request_t r = {"race", 4096, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 1};
+    shmemi_segment_request_t r = {
+        .name = "race", .bytes = 4096, .huge = SHMEMI_HUGE_OFF, .reserve = 1, .open_existing = 1};
     shmemi_segment_t s;
     uint64_t none = 0;
     (void)rank;
@@ -292,7 +294,8 @@ static void killed_server(void)
     pid_t pid = server_of(client);
     kill(pid, SIGKILL);
     await_end(pid);
-    CHECK_STATUS(shmemi_client_segment_open(client, "data", &other), SHMEM_ERR_SERVER_LOST);
+    CHECK_STATUS(shmemi_client_segment_open(client, "data", SHMEMI_RIGHTS_WRITE, &other),
+                 SHMEM_ERR_SERVER_LOST);
     *(volatile int *)memory = 1;
     CHECK_OK(attach_private(&next)); /* starts another one */
     CHECK(server_of(next) != pid);

@@ -63,9 +63,14 @@ static void live_once(stage_t *stage)
     atomic_fetch_add(&stage->attaches, 1);
     for (uint64_t i = draw(12); i; i--) {
         snprintf(name, sizeof name, "s%d", (int)draw(NAMES));
-        shmemi_segment_request_t r = {name, SEGMENT, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 1};
+        shmemi_segment_request_t r = {.name = name,
+                                      .bytes = SEGMENT,
+                                      .huge = SHMEMI_HUGE_OFF,
+                                      .reserve = 1,
+                                      .open_existing = 1};
         if (n < 4 && fine(draw(3) ? shmemi_client_segment_create(client, &r, &segments[n])
-                                  : shmemi_client_segment_open(client, name, &segments[n]))) {
+                                  : shmemi_client_segment_open(client, name, SHMEMI_RIGHTS_WRITE,
+                                                               &segments[n]))) {
             atomic_fetch_add(&stage->opens, 1);
             use_memory(&segments[n++]);
         }

@@ -86,7 +86,7 @@ static void version_and_layout(void)
     fixture_hello(&m);
     m.header.version = 7;
     CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
-    fixture_expect_error(fd, SHMEM_ERR_VERSION, "version 1 met version 7");
+    fixture_expect_error(fd, SHMEM_ERR_VERSION, "version 2 met version 7");
     fixture_expect_closed(fd);
     close(fd);
     fd = fixture_raw(f);
@@ -208,7 +208,8 @@ static void many_pe(int rank, int n, void *arg)
     fixture_server_t *f = arg;
     shmemi_client_t *client = fixture_attach(f);
     CHECK(shmemi_self(shmemi_client_actor(client)));
-    shmemi_segment_request_t request = {"all", 8192, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 1};
+    shmemi_segment_request_t request = {
+        .name = "all", .bytes = 8192, .huge = SHMEMI_HUGE_OFF, .reserve = 1, .open_existing = 1};
     shmemi_segment_t segment;
     void *address;
     CHECK_OK(shmemi_client_segment_create(client, &request, &segment));
@@ -245,7 +246,8 @@ static void in_child(void *arg)
     shmemi_client_t *client = arg;
     shmemi_segment_t segment;
     shmemi_server_counts_t counts;
-    CHECK_STATUS(shmemi_client_segment_open(client, "kept", &segment), SHMEM_ERR_STATE);
+    CHECK_STATUS(shmemi_client_segment_open(client, "kept", SHMEMI_RIGHTS_WRITE, &segment),
+                 SHMEM_ERR_STATE);
     CHECK_STATUS(shmemi_client_counts(client, &counts), SHMEM_ERR_STATE);
     CHECK(!shmemi_self(shmemi_client_actor(client)));
     int before = fixture_count_fds(getpid());
@@ -260,7 +262,7 @@ static void forked_child(void)
     fixture_segment(client, "kept", 4096);
     CHECK_EQ(harness_wait(harness_fork(in_child, client), 10), 0);
     shmemi_segment_t again;
-    CHECK_OK(shmemi_client_segment_open(client, "kept", &again));
+    CHECK_OK(shmemi_client_segment_open(client, "kept", SHMEMI_RIGHTS_WRITE, &again));
     CHECK_EQ(fixture_counts(client).clients, 1);
     CHECK_EQ(fixture_counts(client).suspects, 0);
     shmemi_client_detach(client);
@@ -281,7 +283,8 @@ static void closes_all(void *arg)
     for (int i = 0; i < 16; i++)
         CHECK((mine[i] = memfd_create("mine", 0)) >= 0);
     *(int *)address = 42; /* what is mapped keeps working */
-    CHECK_STATUS(shmemi_client_segment_open(client, "data", &other), SHMEM_ERR_SERVER_LOST);
+    CHECK_STATUS(shmemi_client_segment_open(client, "data", SHMEMI_RIGHTS_WRITE, &other),
+                 SHMEM_ERR_SERVER_LOST);
     CHECK(strstr(shmem_error_detail()->text, "closed the connection"));
     CHECK(shmemi_client_server_lost(client));
     shmemi_client_t *next = fixture_attach(f);
@@ -291,7 +294,8 @@ static void closes_all(void *arg)
     CHECK(shmemi_roster_client_alive(shmemi_client_actor(client)->roster,
                                      shmemi_client_actor(client)->slot,
                                      shmemi_client_actor(client)->epoch));
-    CHECK_OK(shmemi_client_segment_open(next, "data", &other)); /* its segment stays */
+    CHECK_OK(shmemi_client_segment_open(next, "data", SHMEMI_RIGHTS_WRITE,
+                                        &other)); /* its segment stays */
     CHECK_OK(shmemi_space_unmap(address));
     shmemi_client_detach(client);
     shmemi_client_detach(next);

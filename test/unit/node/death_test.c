@@ -174,7 +174,7 @@ static void survivors_keep_shared(void)
     pid_t pid;
     victim_start(f, PLAIN, &pid);
     shmemi_segment_t s;
-    CHECK_OK(shmemi_client_segment_open(watcher, "victims", &s));
+    CHECK_OK(shmemi_client_segment_open(watcher, "victims", SHMEMI_RIGHTS_WRITE, &s));
     kill(pid, SIGKILL);
     CHECK_EQ(harness_wait(pid, 5), -SIGKILL);
     FIXTURE_AWAIT(watcher, clients, 1);

@@ -137,7 +137,7 @@ static void noise(void)
     for (int i = 0; i < 2; i++)
         CHECK_EQ(harness_wait(pids[i], 60), 0);
     FIXTURE_AWAIT(client, clients, 1);
-    CHECK_OK(shmemi_client_segment_open(client, "kept", &again));
+    CHECK_OK(shmemi_client_segment_open(client, "kept", SHMEMI_RIGHTS_WRITE, &again));
     CHECK_EQ(again.id, kept.id);
     shmemi_client_segment_close(client, &again);
     shmemi_client_segment_close(client, &kept);
@@ -264,7 +264,7 @@ static void descriptors_run_out(void)
         n++;
     CHECK(n > 5 && n < 40);
     CHECK_EQ(shmem_error_detail()->status, SHMEM_ERR_LIMIT);
-    shmemi_segment_request_t r = {NULL, 4096, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 0};
+    shmemi_segment_request_t r = {.bytes = 4096, .huge = SHMEMI_HUGE_OFF, .reserve = 1};
     shmemi_segment_t s;
     while (segments < 40 && shmemi_client_segment_create(client, &r, &s) == SHMEM_OK)
         segments++;

@@ -16,7 +16,7 @@ static void create_open_close(void)
     CHECK_EQ(made.bytes, 12288);
     CHECK_EQ(made.page_bytes, 4096);
     CHECK(fcntl(made.fd, F_GETFD) & FD_CLOEXEC);
-    CHECK_OK(shmemi_client_segment_open(b, "heap", &opened));
+    CHECK_OK(shmemi_client_segment_open(b, "heap", SHMEMI_RIGHTS_WRITE, &opened));
     CHECK(!opened.created);
     CHECK_EQ(opened.id, made.id);
     CHECK_EQ(opened.offset, made.offset);
@@ -46,7 +46,8 @@ static void refusals(void)
     fixture_server_t *f = fixture_server();
     shmemi_client_t *a = fixture_attach(f), *b = fixture_attach(f);
     shmemi_segment_t made = fixture_segment(a, "x", 4096), s = {.id = 77, .fd = -1};
-    shmemi_segment_request_t r = {"x", 4096, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 0};
+    shmemi_segment_request_t r = {
+        .name = "x", .bytes = 4096, .huge = SHMEMI_HUGE_OFF, .reserve = 1};
     CHECK_STATUS(shmemi_client_segment_create(b, &r, &s), SHMEM_ERR_EXISTS);
     CHECK(strstr(shmem_error_detail()->text, "'x' of 4096 bytes"));
     r.open_existing = 1;
@@ -75,10 +76,12 @@ static void refusals(void)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         r.name = bad[i];
         CHECK_STATUS(shmemi_client_segment_create(b, &r, &s), SHMEM_ERR_INVALID);
-        CHECK_STATUS(shmemi_client_segment_open(b, bad[i], &s), SHMEM_ERR_INVALID);
+        CHECK_STATUS(shmemi_client_segment_open(b, bad[i], SHMEMI_RIGHTS_WRITE, &s),
+                     SHMEM_ERR_INVALID);
     }
-    CHECK_STATUS(shmemi_client_segment_open(b, NULL, &s), SHMEM_ERR_INVALID);
-    CHECK_STATUS(shmemi_client_segment_open(b, "nosuch", &s), SHMEM_ERR_NOT_FOUND);
+    CHECK_STATUS(shmemi_client_segment_open(b, NULL, SHMEMI_RIGHTS_WRITE, &s), SHMEM_ERR_INVALID);
+    CHECK_STATUS(shmemi_client_segment_open(b, "nosuch", SHMEMI_RIGHTS_WRITE, &s),
+                 SHMEM_ERR_NOT_FOUND);
     CHECK_EQ(s.id, 77);
     CHECK_EQ(fixture_counts(b).segments, 1);
     r.name = "x"; /* all those refusals have broken nothing */
@@ -97,7 +100,7 @@ static void counted_openings(void)
     shmemi_segment_t s[8];
     s[0] = fixture_segment(a, "x", 4096);
     for (int i = 1; i < 8; i++)
-        CHECK_OK(shmemi_client_segment_open(a, "x", &s[i]));
+        CHECK_OK(shmemi_client_segment_open(a, "x", SHMEMI_RIGHTS_WRITE, &s[i]));
     for (int i = 0; i < 8; i++) {
         CHECK_EQ(fixture_counts(a).segments, 1);
         shmemi_client_segment_close(a, &s[i]);
@@ -127,6 +130,7 @@ static void openings_are_limited(void)
     for (int i = 0; i <= SHMEMI_HOLDS; i++) {
         shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_OPEN, 2);
         m.open.name_bytes = 1;
+        m.open.rights = SHMEMI_RIGHTS_READ;
         m.open.name[0] = 'x';
         CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
         if (i < SHMEMI_HOLDS)
@@ -160,7 +164,11 @@ static void freed_memory_returns(void)
 static void impatient(int rank, int n, void *arg)
 {
     shmemi_client_t *a = fixture_attach(arg);
-    shmemi_segment_request_t r = {"slow", 96 * MIB, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 1};
+    shmemi_segment_request_t r = {.name = "slow",
+                                  .bytes = 96 * MIB,
+                                  .huge = SHMEMI_HUGE_OFF,
+                                  .reserve = 1,
+                                  .open_existing = 1};
     shmemi_segment_t s;
     (void)rank;
     (void)n;
@@ -189,7 +197,8 @@ static void made_by_a_thread(void)
 static void ask_and_die(void *arg)
 {
     shmemi_client_t *a = fixture_attach(arg);
-    shmemi_segment_request_t r = {"orphan", 64 * MIB, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 0};
+    shmemi_segment_request_t r = {
+        .name = "orphan", .bytes = 64 * MIB, .huge = SHMEMI_HUGE_OFF, .reserve = 1};
     shmemi_segment_t s;
     alarm(1); /* in case the server is faster */
     signal(SIGALRM, SIG_DFL);
@@ -227,7 +236,8 @@ static void server_failures(void)
         f->nth = faults[i].nth;
         fixture_start(f);
         shmemi_client_t *a = fixture_attach(f);
-        shmemi_segment_request_t r = {"x", 4096, SHMEMI_SEGMENT_PLAIN, SHMEMI_HUGE_OFF, 1, 0};
+        shmemi_segment_request_t r = {
+            .name = "x", .bytes = 4096, .huge = SHMEMI_HUGE_OFF, .reserve = 1};
         shmemi_segment_t s;
         if (shmemi_client_segment_create(a, &r, &s) == SHMEM_OK && i < 2)
             harness_fail(__FILE__, __LINE__, "%s did not strike", faults[i].point);

@@ -150,7 +150,8 @@ static void runs_and_stops(void)
     shmem_server_destroy(server); /* with a client; in its own process */
     *(volatile int *)memory = 1;
     CHECK(shmemi_client_server_lost(client));
-    CHECK_STATUS(shmemi_client_segment_open(client, "data", &other), SHMEM_ERR_SERVER_LOST);
+    CHECK_STATUS(shmemi_client_segment_open(client, "data", SHMEMI_RIGHTS_WRITE, &other),
+                 SHMEM_ERR_SERVER_LOST);
     CHECK_OK(shmemi_space_unmap(memory));
     shmemi_client_detach(client);
 }
