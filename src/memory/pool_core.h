@@ -42,9 +42,10 @@ shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
 /* Has shmemi_pool_format() finished? `memory` has a page at least. */
 bool shmemi_pool_is_ready(const void *memory);
 
-/* Say in memory that is not formatted yet who is going to do it; and ask who waits for that: true
- * if that client is gone. */
+/* Say in memory that is not formatted yet who is going to do it; and ask who waits for that: has
+ * somebody said so; true if that client is gone. */
 void shmemi_pool_claim(void *memory, const shmemi_actor_t *actor);
+bool shmemi_pool_is_claimed(const void *memory);
 bool shmemi_pool_is_abandoned(const void *memory, const shmemi_roster_t *roster);
 
 /* What a view is made of. All of it, but the task's name, must outlive the view. */
@@ -66,8 +67,9 @@ shmem_status_t shmemi_pool_attach(const shmemi_pool_source_t *source, shmemi_poo
  * ends behind `from`. False: there is none. Others may grow or shrink the pool meanwhile. */
 bool shmemi_pool_present(shmemi_pool_t *pool, uint64_t from, uint64_t *offset, uint64_t *length);
 
-/* The name is gone: nothing is allocated any more, through whatever view. */
-void shmemi_pool_mark_destroyed(shmemi_pool_t *pool);
+/* The name is gone: nothing is allocated any more, through whatever view. `memory` has a page at
+ * least. */
+void shmemi_pool_mark_destroyed(void *memory);
 
 /* Number of growths so far, by all processes; when it changes, pages became present. */
 uint64_t shmemi_pool_growths(const shmemi_pool_t *pool);

@@ -83,7 +83,7 @@ static shmem_status_t format_arenas(void *memory, const shmemi_layout_t *layout)
         shmemi_arena_init(&arena, memory, layout, i);
         shmem_status_t status = shmemi_mutex_init(&arena.control->lock);
         if (!status)
-            status = shmemi_buddy_format(&arena);
+            status = shmemi_buddy_format(&arena, present);
         if (status)
             return status;
         shmemi_arena_commit(&arena);
@@ -181,6 +181,12 @@ void shmemi_pool_claim(void *memory, const shmemi_actor_t *actor)
     /* SYNC pool-creator: release, pairs with acquire in shmemi_pool_is_abandoned() */
     atomic_store_explicit(&header->creator, (uint64_t)actor->slot << 32 | actor->epoch,
                           memory_order_release);
+}
+
+bool shmemi_pool_is_claimed(const void *memory)
+{
+    return atomic_load_explicit(&((const shmemi_pool_header_t *)memory)->creator,
+                                memory_order_relaxed) != 0;
 }
 
 bool shmemi_pool_is_abandoned(const void *memory, const shmemi_roster_t *roster)
