@@ -2,7 +2,7 @@
 /*
  * shmemd: the node server as a program.
  *
- *     shmemd [--address A] [--private]
+ *     shmemd [--address A] [--all-users] [--private]
  *
  * It prints its address on standard output when it listens, and serves until SIGTERM or SIGINT (or,
  * with --private, until its last client has gone). SHMEM_LOG says how much it tells on standard
@@ -36,14 +36,15 @@ static shmem_server_t server;
 
 typedef struct options {
     const char *address;
-    int is_private, detach;
+    int is_private, all_users, detach;
 } options_t;
 
 static const char help[] =
-    "usage: shmemd [--address A] [--private] [--foreground]\n"
+    "usage: shmemd [--address A] [--all-users] [--private] [--foreground]\n"
     "The node server of shmem: creates shared segments, and repairs what ended processes held.\n"
     "  --address A   listen at A: a path, or @name in the abstract socket namespace\n"
     "                (default: an abstract name of its own, which is printed)\n"
+    "  --all-users   serve every user, not only the own one and root (wants root)\n"
     "  --private     end when the last client has gone\n"
     "  --foreground  stay in the foreground (the default)\n"
     "  --version     print the version\n"
@@ -57,19 +58,19 @@ static const char help[] =
 static int parse(int argc, char **argv, options_t *options)
 {
     static const struct option known[] = {
-        {"address", required_argument, NULL, 'a'},
-        {"private", no_argument, NULL, 'p'},
-        {"foreground", no_argument, NULL, 'f'},
-        {"detach", no_argument, NULL, 'd'},
-        {"version", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"address", required_argument, NULL, 'a'}, {"all-users", no_argument, NULL, 'u'},
+        {"private", no_argument, NULL, 'p'},       {"foreground", no_argument, NULL, 'f'},
+        {"detach", no_argument, NULL, 'd'},        {"version", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
     };
     int option;
     while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
         switch (option) {
         case 'a':
             options->address = optarg;
+            break;
+        case 'u':
+            options->all_users = 1;
             break;
         case 'p':
             options->is_private = 1;
@@ -214,6 +215,7 @@ int main(int argc, char **argv)
     shmem_server_params_t params = SHMEM_SERVER_PARAMS_INIT;
     params.address = options.address;
     params.exit_when_unused = options.is_private;
+    params.all_users = options.all_users;
     shmem_status_t status = shmem_server_create(&server, &params);
     if (status)
         return create_failed(&options, status);

@@ -36,16 +36,19 @@ typedef struct shmem_server_params {
     int64_t first_client_ns; /* then: how long to wait for a first client; 0: 10 s */
     shmem_server_observer_t observer; /* or NULL */
     void *observer_user;
+    int all_users; /* 1: serve every user, not only the own one and root. Wants to run as root, to
+                      give each segment to its user */
 } shmem_server_params_t;
 #define SHMEM_SERVER_PARAMS_INIT                                                                   \
     {                                                                                              \
-        sizeof(shmem_server_params_t), 0, 0, 0, 0, 0                                               \
+        sizeof(shmem_server_params_t), 0, 0, 0, 0, 0, 0                                            \
     }
 
 /*
  * Open the socket and create the roster. A stale socket file is taken over, a live server
- * respected. Errors: EXISTS (a server listens there), INVALID, ACCESS, SETTING (a SHMEM_*
- * variable is bad), ADDRESS_TAKEN (the unified address range), NOMEM, LIMIT, SYSTEM.
+ * respected. Errors: EXISTS (a server listens there), INVALID, ACCESS (also: all_users, and not
+ * root), SETTING (a SHMEM_* variable is bad), ADDRESS_TAKEN (the unified address range), NOMEM,
+ * LIMIT, SYSTEM.
  */
 SHMEM_API shmem_status_t shmem_server_create(shmem_server_t *server,
                                              const shmem_server_params_t *params);

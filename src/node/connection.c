@@ -54,7 +54,7 @@ static shmem_status_t check_user(shmem_server_t server, int fd, shmemi_credentia
     shmem_status_t status = shmemi_identity_peer(fd, who);
     if (status)
         return status;
-    if (who->uid != server->user && who->uid != 0)
+    if (!server->all_users && who->uid != server->user && who->uid != 0)
         return shmemi_quiet(SHMEM_ERR_ACCESS, LAYER,
                             "this node server belongs to user %u and serves him and root only, not "
                             "user %u",

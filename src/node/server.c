@@ -14,6 +14,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -94,6 +95,14 @@ static shmem_status_t open_descriptors(shmem_server_t server)
     return status;
 }
 
+/* All may connect who can reach the path; listen() leaves it to the own user. */
+static shmem_status_t open_to_all(shmem_server_t server)
+{
+    if (!server->all_users || server->address[0] == '@' || chmod(server->address, 0666) == 0)
+        return SHMEM_OK;
+    return shmemi_fail_errno(LAYER, "cannot let all users connect to %s", server->address);
+}
+
 static shmem_status_t open_all(shmem_server_t server, const shmem_server_params_t *params)
 {
     shmem_status_t status = shmemi_settings_load(&server->settings);
@@ -106,6 +115,8 @@ static shmem_status_t open_all(shmem_server_t server, const shmem_server_params_
     SHMEMI_KILL_POINT("node.server.home");
     if (status == SHMEM_OK) /* last: who connects finds everything in place */
         status = shmemi_socket_listen(server->address, &server->listener.fd);
+    if (status == SHMEM_OK)
+        status = open_to_all(server);
     if (status == SHMEM_OK)
         status = shmemi_server_watch(server, &server->listener);
     SHMEMI_KILL_POINT("node.server.listening");
@@ -128,6 +139,7 @@ static shmem_server_t server_alloc(const shmem_server_params_t *params)
     server->listener = (shmemi_source_t){SHMEMI_SOURCE_LISTENER, -1, NULL};
     server->stop = (shmemi_source_t){SHMEMI_SOURCE_STOP, -1, NULL};
     server->reserved = (shmemi_source_t){SHMEMI_SOURCE_RESERVED, -1, NULL};
+    server->all_users = params->all_users != 0;
     server->exit_when_unused = params->exit_when_unused != 0;
     server->observer = params->observer;
     server->observer_user = params->observer_user;
@@ -149,6 +161,11 @@ shmem_status_t shmem_server_create(shmem_server_t *out, const shmem_server_param
                            "shmem_server_create: no place for the server, or parameters of size "
                            "%zu (expected %zu), or a negative time",
                            params->size, sizeof *params);
+    if (params->all_users && geteuid() != 0)
+        return shmemi_fail(SHMEM_ERR_ACCESS, LAYER,
+                           "a server for all users must run as root, to give each user's segments "
+                           "to him; this process runs as user %u",
+                           (unsigned)geteuid());
     shmem_server_t server = server_alloc(params);
     if (!server)
         return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "no memory for a node server");

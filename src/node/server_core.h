@@ -107,6 +107,7 @@ struct shmem_server {
     shmemi_source_t listener, stop, reserved;
     char address[SHMEMI_SERVER_ADDRESS];
     uid_t user;
+    bool all_users; /* also others than `user` and root */
     bool exit_when_unused, had_client;
     int64_t first_client_ns, started, hello_ns;
     shmem_server_observer_t observer;
