@@ -2,9 +2,11 @@
 /*
  * Building a topology with hwloc: of this machine, of a synthetic one, of a recorded one.
  *
- * hwloc leaves out what the caller's cpuset forbids; numbers follow the order of the system's
- * numbers. Every processor counts for one node: of those that it is local to, the one with the
- * fewest processors, then the lowest number; a node for which none counts is memory only.
+ * Nodes that the caller's cpuset forbids are left out. (A control group's cpuset never lists a node
+ * without memory: such a node stays if the caller may use a processor of it.) Numbers follow the
+ * order of the system's numbers. Every processor counts for one node: of those that it is local to,
+ * the one with the fewest processors, then the lowest number; a node for which none counts is
+ * memory only.
  *
  *   Invariants  nodes >= 1; processors >= 1; sum of nodes[].processors <= processors of the
  *               machine; home[p] = i <=> the caller may use p and it counts for node i
@@ -42,13 +44,23 @@ static int by_os_index(const void *a, const void *b)
     return x->os_index < y->os_index ? -1 : x->os_index > y->os_index;
 }
 
+static bool is_visible(hwloc_topology_t machine, hwloc_obj_t node)
+{
+    hwloc_const_bitmap_t processors = hwloc_topology_get_allowed_cpuset(machine);
+    if (node->os_index >= SHMEMI_TOPO_NODES_MAX)
+        return false;
+    return hwloc_bitmap_isset(hwloc_topology_get_allowed_nodeset(machine), node->os_index) ||
+           (node->attr->numanode.local_memory == 0 && node->cpuset &&
+            hwloc_bitmap_intersects(node->cpuset, processors));
+}
+
 static void scan_nodes(scan_t *scan)
 {
     hwloc_obj_t node = NULL;
     scan->count = 0;
     while (scan->count < SHMEMI_TOPO_NODES_MAX &&
            (node = hwloc_get_next_obj_by_type(scan->machine, HWLOC_OBJ_NUMANODE, node)) != NULL)
-        if (node->os_index < SHMEMI_TOPO_NODES_MAX)
+        if (is_visible(scan->machine, node))
             scan->nodes[scan->count++] = node;
     qsort(scan->nodes, (size_t)scan->count, sizeof scan->nodes[0], by_os_index);
 }
@@ -262,12 +274,13 @@ static shmem_status_t build(hwloc_topology_t machine, bool is_this_machine, shme
     return SHMEM_OK;
 }
 
-/* hwloc's default view: without the levels that give no structure, and without devices. Filtering
- * more would widen the processors that nodes are local to. */
+/* hwloc's default view: without the levels that give no structure, and without devices (filtering
+ * more would widen the processors that nodes are local to); with what the cpuset forbids. */
 static shmem_status_t prepare(hwloc_topology_t *machine)
 {
     if (hwloc_topology_init(machine))
         return shmemi_fail_errno(LAYER, "cannot initialize hwloc");
+    hwloc_topology_set_flags(*machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
     return SHMEM_OK;
 }
 
