@@ -40,6 +40,11 @@
       "How long a wait polls before it sleeps in the kernel.")                                     \
     X(fill_threads, "SHMEM_FILL_THREADS", NUMBER, 0, 1024, "0 to 1024", "0",                       \
       "Threads that fill a new segment; 0: one for each processor that the caller may use.")       \
+    X(task, "SHMEM_TASK", TEXT, 0, 0, "", "",                                                      \
+      "Task that memory from pools is charged to, unless the program says another (1 to 47 "       \
+      "bytes). Unset: none.")                                                                      \
+    X(debug, "SHMEM_DEBUG", BOOL, 0, 0, "", "no",                                                  \
+      "Whether pools that are created have guard bytes and traces of who allocated what where.")   \
     X(stats, "SHMEM_STATS", BOOL, 0, 0, "", "no",                                                  \
       "Whether the counters of the process are logged when its context ends (level info).")
 

@@ -3,13 +3,13 @@
  * Names of shared objects that contexts of this process have open, so that opening one again asks
  * nobody.
  *
- * The node server bumps the roster's `names` whenever a name goes away. An entry was true when the
- * server last confirmed it; `generation` is what the word said before that question was asked:
+ * The node server counts the names that went away. An entry was true when the server last
+ * confirmed it; `generation` is what the count was before that question was asked:
  *
  *   Invariant  entry->generation == shmemi_names_generation(entry->context)
  *                  =>  the name still means the object of the entry
  *
- * A name means another object only after it went away, and the word changes before the server
+ * A name means another object only after it went away, and the count changes before the server
  * answers anybody who could tell.
  *
  * An entry is part of its owner's handle. The owner of a table guards it by a lock of his own.
@@ -24,8 +24,8 @@ enum { SHMEMI_NAME_BUCKETS = 256 };
 typedef struct shmemi_name {
     struct shmemi_name *next; /* in its bucket */
     shmem_context_t context;
-    uint32_t generation;
-    uint32_t hash;
+    uint64_t generation;
+    uint64_t hash;
     char text[SHMEMI_NAME_MAX + 1]; /* "": in no table */
 } shmemi_name_t;
 
@@ -34,12 +34,12 @@ typedef struct shmemi_names {
 } shmemi_names_t;
 
 /* To be read before the server is asked. */
-uint32_t shmemi_names_generation(shmem_context_t context);
+uint64_t shmemi_names_generation(shmem_context_t context);
 
 /* `text` has 1 to SHMEMI_NAME_MAX bytes. Several entries may have the same name: objects that were
  * destroyed meanwhile, other views of the same object. */
 void shmemi_names_add(shmemi_names_t *names, shmemi_name_t *entry, shmem_context_t context,
-                      const char *text, uint32_t generation);
+                      const char *text, uint64_t generation);
 /* One that is in no table is accepted. */
 void shmemi_names_remove(shmemi_names_t *names, shmemi_name_t *entry);
 

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pools by name: taking a name away, listing them.
+ *
+ * Destroying marks the pool first, then asks the server for the name: who is killed in between
+ * leaves a name whose pool gives nothing, and destroying it once more completes it.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/status.h"
+#include "job/pool_handle.h"
+#include "os/space.h"
+
+#define LAYER "job"
+
+/* ---- destroy ---- */
+
+/* Whoever may write to a pool could mark it; its owner and root are meant to. */
+static shmem_status_t may_destroy(const shmemi_segment_t *segment, const char *name)
+{
+    if (geteuid() == segment->uid || geteuid() == 0)
+        return SHMEM_OK;
+    return shmemi_fail(SHMEM_ERR_ACCESS, LAYER,
+                       "pool '%s' belongs to user %u: he and root may destroy it, not user %u",
+                       name, segment->uid, (unsigned)geteuid());
+}
+
+shmem_status_t shmem_pool_destroy(shmem_context_t context, const char *name)
+{
+    char full[SHMEMI_NAME_MAX + 1];
+    shmemi_pool_view_t view = {.context = context, .segment.fd = -1};
+    if (!context || !name)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           "shmem_pool_destroy wants a context and a name");
+    shmem_status_t status = shmemi_pool_context_check(context, "shmem_pool_destroy");
+    if (!status)
+        status = shmemi_pool_name_make(name, full);
+    if (!status)
+        status =
+            shmemi_client_segment_open(context->client, full, SHMEMI_RIGHTS_WRITE, &view.segment);
+    if (status)
+        return shmemi_pool_translate(context, name, status);
+    status = may_destroy(&view.segment, name);
+    if (!status)
+        status = shmemi_pool_pages_map(&view);
+    if (status)
+        goto close;
+    shmemi_pool_mark_destroyed(view.memory);
+    SHMEMI_KILL_POINT("job.pool.marked");
+    status = shmemi_client_segment_unlink(context->client, full);
+    SHMEMI_KILL_POINT("job.pool.unlinked");
+    shmemi_space_unmap(view.memory);
+close:
+    shmemi_client_segment_close(context->client, &view.segment);
+    return status ? shmemi_pool_translate(context, name, status) : SHMEM_OK;
+}
+
+/* ---- list ---- */
+
+static void entry_fill(shmem_pool_entry_t *to, const shmemi_segment_entry_t *from)
+{
+    const char *name = from->name + sizeof SHMEMI_POOL_PREFIX - 1;
+    memset(to, 0, sizeof *to);
+    memcpy(to->name, name, strnlen(name, sizeof to->name - 1));
+    to->bytes = from->bytes;
+    to->uid = from->uid;
+    to->access = from->access;
+    to->users = from->users;
+}
+
+shmem_status_t shmem_pool_list(shmem_context_t context, shmem_pool_entry_t *entries, size_t room,
+                               size_t *count)
+{
+    if (!context || !count || (room && !entries))
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                           "shmem_pool_list wants a context, a place for the number of pools, and "
+                           "for as many entries as it is told");
+    shmem_status_t status = shmemi_pool_context_check(context, "shmem_pool_list");
+    if (status)
+        return status;
+    size_t found = 0;
+    shmemi_segment_entry_t *all = room ? calloc(room, sizeof *all) : NULL;
+    if (room && !all)
+        return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "private memory for a list of %zu pools", room);
+    status = shmemi_client_segment_list(context->client, SHMEMI_POOL_PREFIX, all, room, &found);
+    for (size_t i = 0; !status && i < found && i < room; i++)
+        entry_fill(&entries[i], &all[i]);
+    free(all);
+    if (!status)
+        *count = found;
+    return status;
+}
