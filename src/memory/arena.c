@@ -13,6 +13,9 @@ void shmemi_arena_init(shmemi_arena_t *arena, void *memory, const shmemi_layout_
     unsigned char *books = base + layout->arenas + layout->arena_stride * index;
     *arena = (shmemi_arena_t){
         .control = (shmemi_arena_control_t *)books,
+        .charge = (shmemi_charge_t *)(books + layout->charges),
+        .header = memory,
+        .tasks = (shmemi_task_t *)(base + layout->tasks),
         .map = (_Atomic uint64_t *)(books + layout->map),
         .page = (shmemi_page_t *)(books + layout->pages),
         .span = (shmemi_span_t *)(books + layout->spans),
@@ -25,6 +28,7 @@ void shmemi_arena_init(shmemi_arena_t *arena, void *memory, const shmemi_layout_
         .map_index = layout->map / 8,
         .pages_index = layout->pages / 8,
         .journal_end = layout->pages / 8 + 2 * (uint64_t)layout->arena_pages,
+        .spans_index = layout->spans / 8,
     };
 }
 
@@ -40,9 +44,13 @@ static _Atomic uint64_t *journal_target(shmemi_arena_t *arena, uint64_t index)
 {
     const uint64_t state = offsetof(shmemi_arena_control_t, state) / 8;
     bool in_state = index >= state && index < state + SHMEMI_STATE_WORDS;
+    const uint64_t charges = (uint64_t)(arena->charge - (shmemi_charge_t *)(void *)arena->control) *
+                             (sizeof(shmemi_charge_t) / 8);
+    bool in_charges =
+        index >= charges && index < charges + SHMEMI_TASKS * sizeof(shmemi_charge_t) / 8;
     bool in_map = index >= arena->map_index && index < arena->map_index + (arena->chunks + 7) / 8;
     bool in_pages = index >= arena->pages_index && index < arena->journal_end;
-    if (!in_state && !in_map && !in_pages)
+    if (!in_state && !in_charges && !in_map && !in_pages)
         return NULL;
     return (_Atomic uint64_t *)(void *)arena->control + index;
 }
@@ -67,6 +75,43 @@ bool shmemi_arena_set(shmemi_arena_t *arena, _Atomic uint64_t *word, uint64_t va
     return true;
 }
 
+bool shmemi_arena_set_after(shmemi_arena_t *arena, _Atomic uint64_t *word, uint64_t value)
+{
+    shmemi_arena_control_t *c = arena->control;
+    uint64_t index = (uint64_t)(word - (_Atomic uint64_t *)(void *)c);
+    return shmemi_arena_set(arena, &c->state[SHMEMI_STATE_AFTER_VALUE], value) &&
+           shmemi_arena_set(arena, &c->state[SHMEMI_STATE_AFTER], index);
+}
+
+/* The word of class and owners that lies there; NULL: none does. */
+static _Atomic uint64_t *after_target(shmemi_arena_t *arena, uint64_t index)
+{
+    const uint64_t words = sizeof(shmemi_span_t) / 8;
+    uint64_t inside = index - arena->spans_index;
+    if (index < arena->spans_index || inside / words >= arena->chunks ||
+        inside % words != offsetof(shmemi_span_t, class) / 8)
+        return NULL;
+    return (_Atomic uint64_t *)(void *)arena->control + index;
+}
+
+/* The operation is committed, perhaps by a holder that is dead now: make the store that it left. */
+static void store_after(shmemi_arena_t *arena)
+{
+    shmemi_arena_control_t *c = arena->control;
+    uint64_t index = shmemi_arena_get(&c->state[SHMEMI_STATE_AFTER]);
+    if (!index)
+        return;
+    SHMEMI_KILL_POINT("memory.journal.after");
+    _Atomic uint64_t *word = after_target(arena, index);
+    if (word)
+        /* SYNC span-owners: release, the page of owners is complete before it is found; pairs with
+         * acquire in shmemi_owners_find() */
+        atomic_store_explicit(word, shmemi_arena_get(&c->state[SHMEMI_STATE_AFTER_VALUE]),
+                              memory_order_release);
+    SHMEMI_KILL_POINT("memory.journal.stored");
+    atomic_store_explicit(&c->state[SHMEMI_STATE_AFTER], 0, memory_order_release);
+}
+
 void shmemi_arena_commit(shmemi_arena_t *arena)
 {
     shmemi_arena_control_t *c = arena->control;
@@ -78,6 +123,7 @@ void shmemi_arena_commit(shmemi_arena_t *arena)
      * in shmemi_arena_rollback() */
     atomic_store_explicit(&c->journal_count, 0, memory_order_release);
     SHMEMI_KILL_POINT("memory.journal.committed");
+    store_after(arena);
 }
 
 shmem_status_t shmemi_arena_rollback(shmemi_arena_t *arena)
@@ -115,6 +161,8 @@ shmem_status_t shmemi_arena_lock(shmemi_arena_t *arena, const shmemi_actor_t *ac
     shmem_status_t repaired = SHMEM_OK;
     if (shmemi_arena_get(&arena->control->journal_count))
         repaired = shmemi_arena_rollback(arena);
+    if (!repaired)
+        store_after(arena);
     if (status == SHMEM_ERR_OWNER_DIED && !repaired)
         shmemi_mutex_consistent(actor, lock);
     if (repaired)
@@ -122,14 +170,29 @@ shmem_status_t shmemi_arena_lock(shmemi_arena_t *arena, const shmemi_actor_t *ac
     return repaired;
 }
 
+/* Some of it may have been committed even if the last operation failed. */
+static void ring(const shmemi_arena_t *arena, const shmemi_actor_t *actor, uint64_t given[2])
+{
+    for (uint32_t i = 0; i < 2; i++)
+        for (; given[i]; given[i] &= given[i] - 1) {
+            uint32_t task = 64 * i + (uint32_t)__builtin_ctzll(given[i]);
+            shmemi_bell_ring(actor->roster, &arena->tasks[task].bell, NULL);
+        }
+    shmemi_bell_ring(actor->roster, &arena->header->bell, NULL);
+}
+
 shmem_status_t shmemi_arena_unlock(shmemi_arena_t *arena, const shmemi_actor_t *actor,
                                    shmem_status_t status)
 {
+    uint64_t given[2] = {arena->given[0], arena->given[1]};
     if (!status)
         shmemi_arena_commit(arena);
     else
         shmemi_arena_rollback(arena);
+    arena->given[0] = arena->given[1] = 0;
     SHMEMI_KILL_POINT("memory.arena.unlock");
     shmemi_mutex_unlock(actor, &arena->control->lock);
+    if (given[0] | given[1])
+        ring(arena, actor, given);
     return status;
 }

@@ -37,8 +37,13 @@ typedef struct shmemi_arena {
     unsigned chunk_shift;
     unsigned top; /* order that covers the whole arena */
     uint32_t index;
+    shmemi_charge_t *charge;         /* of each task */
+    shmemi_pool_header_t *header;    /* of the pool */
+    shmemi_task_t *tasks;            /* of the pool */
+    uint64_t given[2];               /* bits: tasks that got something back, under the lock */
     uint64_t map_index, pages_index; /* journal indices of map[0] and of page[0].word */
     uint64_t journal_end;            /* first index behind the page records */
+    uint64_t spans_index;            /* of span[0] */
 } shmemi_arena_t;
 
 /* Fill in the view of arena `index` of the pool mapped at `memory`. */
@@ -56,7 +61,8 @@ void shmemi_arena_commit(shmemi_arena_t *arena);
 /* Undo everything since the last commit. CORRUPT: the journal holds impossible values. */
 shmem_status_t shmemi_arena_rollback(shmemi_arena_t *arena);
 
-/* Commit if `status` is SHMEM_OK, else roll back; unlock; returns `status`. */
+/* Commit if `status` is SHMEM_OK, else roll back; unlock; wake those who wait for what was given
+ * back; returns `status`. */
 shmem_status_t shmemi_arena_unlock(shmemi_arena_t *arena, const shmemi_actor_t *actor,
                                    shmem_status_t status);
 
@@ -68,7 +74,30 @@ static inline uint64_t shmemi_arena_get(_Atomic uint64_t *word)
 /* Change a bookkeeping word under the lock. False: the journal is full (corrupted lists). */
 bool shmemi_arena_set(shmemi_arena_t *arena, _Atomic uint64_t *word, uint64_t value);
 
-/* Pages that are not free; a moment old without the lock. */
+/*
+ * Let the commit of this operation make one more store, to a span's word of class and owners, at
+ * most one an operation. Others act on that word without the lock: before the commit they must not
+ * see a value that may be undone, and after it the value may not be missing. So the store is noted
+ * in the state through the journal; it is made after the commit, by whoever gets the lock next if
+ * the holder is killed before. False: the journal is full.
+ */
+bool shmemi_arena_set_after(shmemi_arena_t *arena, _Atomic uint64_t *word, uint64_t value);
+
+/* A counter of the arena, under the lock; false: the journal is full. */
+static inline bool shmemi_arena_count(shmemi_arena_t *arena, unsigned state, int64_t n)
+{
+    _Atomic uint64_t *word = &arena->control->state[state];
+    return shmemi_arena_set(arena, word, shmemi_arena_get(word) + (uint64_t)n);
+}
+
+/* Pages that have memory; a moment old without the lock. */
+static inline uint64_t shmemi_arena_present(const shmemi_arena_t *arena)
+{
+    uint64_t absent = shmemi_arena_get(&arena->control->state[SHMEMI_STATE_ABSENT]);
+    return absent < arena->pages ? arena->pages - absent : 0;
+}
+
+/* Pages in blocks and caches; a moment old without the lock. */
 static inline uint64_t shmemi_arena_used(const shmemi_arena_t *arena)
 {
     return shmemi_arena_get(&arena->control->state[SHMEMI_STATE_USED]);

@@ -3,6 +3,7 @@
 #include "memory/buddy.h"
 
 #include "base/status.h"
+#include "memory/charge.h"
 
 #define LAYER "memory"
 #define SET(arena, word, value)                                                                    \
@@ -152,16 +153,32 @@ static shmem_status_t insert_range(shmemi_arena_t *arena, uint32_t page, uint32_
     return SHMEM_OK;
 }
 
-static shmem_status_t add_used(shmemi_arena_t *arena, int64_t pages)
+shmem_status_t shmemi_buddy_insert(shmemi_arena_t *arena, uint32_t page, uint32_t end)
 {
-    _Atomic uint64_t *used = &arena->control->state[SHMEMI_STATE_USED];
-    SET(arena, used, shmemi_arena_get(used) + (uint64_t)pages);
-    return SHMEM_OK;
+    return insert_range(arena, page, end, true);
 }
 
-shmem_status_t shmemi_buddy_format(shmemi_arena_t *arena)
+/* The block at `page` has `pages` more pages, or fewer. */
+static shmem_status_t account(shmemi_arena_t *arena, uint32_t task, int64_t pages)
 {
-    return insert_range(arena, 0, arena->pages, false);
+    if (!shmemi_arena_count(arena, SHMEMI_STATE_USED, pages) ||
+        (pages < 0 && !shmemi_arena_count(arena, SHMEMI_STATE_RETURNED, 1)))
+        return corrupt(arena, "the journal is full at page", 0);
+    return shmemi_charge_add(arena, task, pages);
+}
+
+shmem_status_t shmemi_buddy_format(shmemi_arena_t *arena, uint32_t present)
+{
+    shmem_status_t status = insert_range(arena, 0, present, false);
+    for (uint32_t page = present; page < arena->pages && !status;) {
+        uint32_t pages = shmemi_buddy_extent(arena, page, piece_order(arena, page, arena->pages));
+        SET(arena, &arena->page[page].link, pages);
+        SET(arena, &arena->page[page].word, SHMEMI_PAGE_ABSENT);
+        page += pages;
+    }
+    SET(arena, &arena->control->state[SHMEMI_STATE_ABSENT], arena->pages - present);
+    SET(arena, &arena->control->state[SHMEMI_STATE_ABSENT_FROM], present);
+    return status;
 }
 
 /* ---- allocation ---- */
@@ -192,7 +209,7 @@ static shmem_status_t find(shmemi_arena_t *arena, unsigned want, uint32_t pages,
 }
 
 shmem_status_t shmemi_buddy_alloc(shmemi_arena_t *arena, uint32_t pages, unsigned align,
-                                  uint64_t word, uint32_t tag, uint32_t *page)
+                                  uint64_t word, uint32_t task, uint32_t *page)
 {
     unsigned want = shmemi_log2_ceil(pages), order = 0;
     uint32_t p = 0;
@@ -214,29 +231,36 @@ shmem_status_t shmemi_buddy_alloc(shmemi_arena_t *arena, uint32_t pages, unsigne
     status = insert_range(arena, p + pages, p + shmemi_buddy_extent(arena, p, want), false);
     SHMEMI_KILL_POINT("memory.buddy.trimmed");
     if (!status)
-        status = add_used(arena, pages);
+        status = account(arena, task, pages);
     if (status)
         return status;
-    SET(arena, &arena->page[p].link, link_of(tag, pages));
+    SET(arena, &arena->page[p].link, link_of(task, pages));
     SET(arena, &arena->page[p].word, word);
     *page = p;
     return SHMEM_OK;
 }
 
-shmem_status_t shmemi_buddy_free(shmemi_arena_t *arena, uint32_t page, uint32_t pages)
+/* Free the last `pages` pages of a block that is charged to `task`. */
+static shmem_status_t free_end(shmemi_arena_t *arena, uint32_t page, uint32_t pages, uint32_t task)
 {
     if (!pages || !shmemi_range_inside(page, pages, arena->pages) ||
         shmemi_arena_used(arena) < pages)
         return corrupt(arena, "impossible length of the block at page", page);
-    SET(arena, &arena->page[page].word, SHMEMI_PAGE_INTERIOR);
-    shmem_status_t status = add_used(arena, -(int64_t)pages);
+    shmem_status_t status = account(arena, task, -(int64_t)pages);
     if (!status)
         status = insert_range(arena, page, page + pages, true);
     return status;
 }
 
-shmem_status_t shmemi_buddy_extend(shmemi_arena_t *arena, uint32_t page, uint32_t pages,
-                                   uint32_t more)
+shmem_status_t shmemi_buddy_free(shmemi_arena_t *arena, uint32_t page, uint32_t pages)
+{
+    uint32_t task = shmemi_charge_task(arena, page);
+    SET(arena, &arena->page[page].word, SHMEMI_PAGE_INTERIOR);
+    return free_end(arena, page, pages, task);
+}
+
+/* Take the free blocks behind the block of `pages` pages at `page`. */
+static shmem_status_t extend(shmemi_arena_t *arena, uint32_t page, uint32_t pages, uint32_t more)
 {
     uint64_t unit = (uint64_t)1 << shmemi_log2_ceil(more);
     if (page & (unit - 1) || !shmemi_range_inside(page, more, arena->pages))
@@ -255,7 +279,37 @@ shmem_status_t shmemi_buddy_extend(shmemi_arena_t *arena, uint32_t page, uint32_
         end += length;
     }
     shmem_status_t status = insert_range(arena, wanted, end, false);
-    return status ? status : add_used(arena, (int64_t)more - pages);
+    return status ? status : account(arena, shmemi_charge_task(arena, page), (int64_t)more - pages);
+}
+
+shmem_status_t shmemi_buddy_resize(shmemi_arena_t *arena, uint32_t page, uint32_t pages,
+                                   uint32_t wanted)
+{
+    uint32_t task = shmemi_charge_task(arena, page);
+    shmem_status_t status = SHMEM_OK;
+    if (wanted < pages)
+        status = free_end(arena, page + wanted, pages - wanted, task);
+    else if (wanted > pages)
+        status = extend(arena, page, pages, wanted);
+    if (status)
+        return status;
+    SET(arena, &arena->page[page].link, link_of(task, wanted));
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_buddy_remove_largest(shmemi_arena_t *arena, unsigned least, uint32_t *page,
+                                           uint32_t *pages)
+{
+    uint64_t mask = shmemi_arena_get(mask_of(arena)) >> least << least;
+    if (!mask)
+        return SHMEM_ERR_NOMEM;
+    unsigned order = shmemi_log2_floor(mask);
+    uint64_t entry = order <= arena->top ? shmemi_arena_get(head_of(arena, order)) : 0;
+    if (!is_entry(arena, entry, order))
+        return corrupt(arena, "a free list begins at impossible page", (uint32_t)entry - 1);
+    *page = (uint32_t)entry - 1;
+    *pages = shmemi_buddy_extent(arena, *page, order);
+    return list_remove(arena, *page, order);
 }
 
 /* ---- looking ---- */
@@ -271,7 +325,7 @@ uint32_t shmemi_buddy_length(const shmemi_arena_t *arena, uint32_t page, uint64_
         bool aligned = !(page & (((uint64_t)1 << order) - 1));
         return aligned && shmemi_log2_ceil(extent) == order ? extent : 0;
     }
-    if (kind != SHMEMI_PAGE_USED && kind != SHMEMI_PAGE_CACHED && kind != SHMEMI_PAGE_SPAN)
+    if (kind < SHMEMI_PAGE_USED || kind > SHMEMI_PAGE_OWNERS)
         return 0;
     uint32_t pages = (uint32_t)shmemi_arena_get(&arena->page[page].link);
     return pages && pages <= arena->pages - page ? pages : 0;

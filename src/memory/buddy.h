@@ -18,29 +18,37 @@
  * steps bounded by the number of orders.
  *
  * All functions want the arena's lock; on error the caller rolls back (shmemi_arena_unlock()).
- * What it does not do: owners, caches, policies.
+ * Each block is charged to a task, in the same operation (charge.h).
+ *
+ * What it does not do: owners, caches, policies; ABSENT blocks (absent.h).
  */
 #ifndef SHMEMI_MEMORY_BUDDY_H
 #define SHMEMI_MEMORY_BUDDY_H
 
 #include "memory/arena.h"
 
-/* All pages of a new arena are free. */
-shmem_status_t shmemi_buddy_format(shmemi_arena_t *arena);
+/* The first `present` pages of a new arena are free, the others ABSENT. */
+shmem_status_t shmemi_buddy_format(shmemi_arena_t *arena, uint32_t present);
 
-/* Allocate `pages` at a multiple of 2^align pages. The record of the first page becomes `word`, its
- * link holds `pages` in the low half and `tag` in the high half. NOMEM without a detail, CORRUPT.
- */
+/* Allocate `pages` at a multiple of 2^align pages. The record of the first page becomes `word`; the
+ * block is charged to `task`. NOMEM without a detail, CORRUPT. */
 shmem_status_t shmemi_buddy_alloc(shmemi_arena_t *arena, uint32_t pages, unsigned align,
-                                  uint64_t word, uint32_t tag, uint32_t *page);
+                                  uint64_t word, uint32_t task, uint32_t *page);
 
-/* Free [page, page + pages): a whole block or the end of one. CORRUPT. */
+/* Free the block of `pages` pages at `page`. CORRUPT. */
 shmem_status_t shmemi_buddy_free(shmemi_arena_t *arena, uint32_t page, uint32_t pages);
 
-/* Let the block of `pages` pages at `page` grow to `more` in place. NOMEM without a detail: the
+/* Let the block of `pages` pages at `page` have `wanted` ones in place. NOMEM without a detail: the
  * pages behind it are not free, or a block of that size could not begin there; CORRUPT. */
-shmem_status_t shmemi_buddy_extend(shmemi_arena_t *arena, uint32_t page, uint32_t pages,
-                                   uint32_t more);
+shmem_status_t shmemi_buddy_resize(shmemi_arena_t *arena, uint32_t page, uint32_t pages,
+                                   uint32_t wanted);
+
+/* For absent.h: pages [page, end) that are in no block become free blocks, merged with their
+ * buddies; the first block of the longest list that is not empty, if its order is `least` at least,
+ * leaves it. */
+shmem_status_t shmemi_buddy_insert(shmemi_arena_t *arena, uint32_t page, uint32_t end);
+shmem_status_t shmemi_buddy_remove_largest(shmemi_arena_t *arena, unsigned least, uint32_t *page,
+                                           uint32_t *pages);
 
 /* Length of the block that begins at `page`, from its record; 0: impossible values. */
 uint32_t shmemi_buddy_length(const shmemi_arena_t *arena, uint32_t page, uint64_t word);

@@ -6,7 +6,8 @@
  *   buddies   free blocks have the order of their size and no free buddy
  *   lists     each free block is in the list of its order, once, with matching links; the mask says
  *             which lists are not empty
- *   counters  used pages and number of spans are exact
+ *   counters  used pages, absent pages, number of spans are exact
+ *   charges   what each task holds is the sum of the blocks that are charged to it
  *   spans     class, length and map agree; no bit behind the last object; no map byte without span
  *   owners    every block belongs to a client of the roster
  *
@@ -26,7 +27,8 @@ typedef struct walk {
     shmemi_arena_t *arena;
     const shmemi_classes_t *classes;
     const shmemi_roster_t *roster;
-    uint64_t used, spans, marks;
+    uint64_t used, absent, spans, span_pages, marks;
+    uint64_t held[SHMEMI_TASKS];
     uint32_t free_blocks[SHMEMI_ORDERS];
 } walk_t;
 
@@ -78,6 +80,7 @@ static shmem_status_t check_span(walk_t *w, uint32_t page, uint32_t pages)
             return violation(w, "a span has free objects behind its end, chunk", first);
     }
     w->spans++;
+    w->span_pages += pages;
     w->marks += chunks;
     return SHMEM_OK;
 }

@@ -11,6 +11,7 @@
  *               cached bytes of a thread <= the view's cache_limit
  */
 #include "base/status.h"
+#include "memory/charge.h"
 #include "memory/pool.h"
 
 #define LAYER "memory"
@@ -203,7 +204,7 @@ shmem_status_t shmemi_large_alloc(shmemi_heap_t *heap, uint32_t index, uint32_t 
     shmem_status_t status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
     if (status)
         return status;
-    status = shmemi_buddy_alloc(arena, pages, align, pool->owner | SHMEMI_PAGE_USED, 0, &page);
+    status = shmemi_buddy_alloc(arena, pages, align, pool->owner | SHMEMI_PAGE_USED, pool->task, &page);
     status = shmemi_arena_unlock(arena, pool->actor, status);
     if (status)
         return status;
@@ -237,18 +238,63 @@ shmem_status_t shmemi_large_bytes(shmemi_pool_t *pool, uint32_t index, uint64_t 
     return status;
 }
 
-static shmem_status_t resize_locked(shmemi_arena_t *arena, uint32_t page, uint32_t old,
-                                    uint32_t pages)
+/* ---- owners ---- */
+
+/* The caller's task is charged for the block, and the caller becomes its owner in the same
+ * operation: undone together if he is killed before it ends, but for the owner's word; then the
+ * block is his, charged to the task that it was. *again: it changed meanwhile. */
+static shmem_status_t hold_locked(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t page,
+                                  uint64_t word, bool *again)
 {
-    shmem_status_t status = SHMEM_OK;
-    if (pages < old)
-        status = shmemi_buddy_free(arena, page + pages, old - pages);
-    else if (pages > old)
-        status = shmemi_buddy_extend(arena, page, old, pages);
-    SHMEMI_KILL_POINT("memory.large.resized");
-    if (!status && !shmemi_arena_set(arena, &arena->page[page].link, pages))
-        status = impossible(arena, page);
+    *again = shmemi_arena_get(&arena->page[page].word) != word;
+    uint32_t pages = shmemi_buddy_length(arena, page, word);
+    if (*again)
+        return SHMEM_OK;
+    if (!pages)
+        return impossible(arena, page);
+    shmem_status_t status = shmemi_charge_move(arena, page, pages, pool->task);
+    /* SYNC page-word: acquire and release, pairs with acquire in look() */
+    *again = !status && !atomic_compare_exchange_strong_explicit(
+                            &arena->page[page].word, &word, pool->owner | SHMEMI_PAGE_USED,
+                            memory_order_acq_rel, memory_order_relaxed);
+    if (!status && *again)
+        status = shmemi_arena_rollback(arena);
+    SHMEMI_KILL_POINT("memory.large.held");
     return status;
+}
+
+/* `word` is that of another owner, or one that is charged to another task. */
+static shmem_status_t change_charge(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t page,
+                                    uint64_t word, bool *again)
+{
+    shmem_status_t status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
+    if (status)
+        return status;
+    status = hold_locked(pool, arena, page, word, again);
+    return shmemi_arena_unlock(arena, pool->actor, status);
+}
+
+shmem_status_t shmemi_large_change(shmemi_heap_t *heap, uint32_t index, uint64_t offset,
+                                   uint64_t to)
+{
+    shmemi_pool_t *pool = heap->pool;
+    shmemi_arena_t *arena = &pool->arenas[index].arena;
+    uint32_t page = (uint32_t)(offset >> SHMEMI_PAGE_SHIFT), pages;
+    for (bool again = true; again;) {
+        uint64_t word;
+        shmem_status_t status = look(pool, arena, offset, &word, &pages);
+        if (!status && to != SHMEMI_OWNER_POOL && shmemi_charge_task(arena, page) != pool->task)
+            status = change_charge(pool, arena, page, word, &again);
+        else if (!status)
+            /* SYNC page-word: acquire and release, pairs with acquire in look() */
+            again = !atomic_compare_exchange_strong_explicit(
+                &arena->page[page].word, &word, to | SHMEMI_PAGE_USED, memory_order_acq_rel,
+                memory_order_relaxed);
+        if (status)
+            return status;
+    }
+    SHMEMI_KILL_POINT("memory.large.changed");
+    return SHMEM_OK;
 }
 
 shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t offset,
@@ -263,12 +309,14 @@ shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t
         return status;
     status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
     if (!status) {
-        status = resize_locked(arena, page, old, pages);
+        status = shmemi_buddy_resize(arena, page, old, pages);
+        SHMEMI_KILL_POINT("memory.large.resized");
         status = shmemi_arena_unlock(arena, pool->actor, status);
     }
     /* whose block it was keeps it when nothing came of it, if he still lives */
-    if (status && shmemi_roster_client_alive(pool->actor->roster, shmemi_word_slot(before),
-                                             shmemi_word_epoch(before)))
+    if (status && (shmemi_word_owner(before) == SHMEMI_OWNER_POOL ||
+                   shmemi_roster_client_alive(pool->actor->roster, shmemi_word_slot(before),
+                                              shmemi_word_epoch(before))))
         after = before;
     /* SYNC page-word: release, pairs with acquire in look() */
     atomic_store_explicit(&arena->page[page].word, after, memory_order_release);

@@ -15,6 +15,8 @@
  *   Words of a record
  *       word    kind | order (FREE) | client slot | client epoch (the owner; not FREE)
  *       link    FREE: next and previous of the free list as page + 1; else the length in pages
+ *               (low half) and the tag: the task that it is charged to; of an ABSENT block, the
+ *               thread row of its owner
  *   A word of kind USED or CACHED may be changed by compare-and-swap without the arena's lock;
  *   every other word of the bookkeeping only under it, through the journal (see arena.h).
  *
@@ -55,8 +57,9 @@ typedef enum shmemi_page_kind {
     SHMEMI_PAGE_USED = 2,   /* a block of whole pages in the hands of a user */
     SHMEMI_PAGE_CACHED = 3, /* the same, claimed by a client that keeps it or is freeing it */
     SHMEMI_PAGE_SPAN = 4,   /* a span of small objects */
-    SHMEMI_PAGE_ABSENT = 5  /* no memory: not yet grown into, or returned to the system. Owner: who
+    SHMEMI_PAGE_ABSENT = 5, /* no memory: not yet grown into, or returned to the system. Owner: who
                                is just reserving or returning it, or nobody (0) */
+    SHMEMI_PAGE_OWNERS = 6  /* one page: names the owner of each object of a span (owners.h) */
 } shmemi_page_kind_t;
 
 typedef struct shmemi_page {
@@ -105,12 +108,13 @@ static inline uint64_t shmemi_word_free(unsigned order)
  * only. */
 typedef struct shmemi_span {
     _Atomic uint64_t free[SHMEMI_SPAN_WORDS]; /* bit: free; written by the owner only */
-    _Atomic uint32_t class;
+    _Atomic uint32_t class;  /* with `owners` one word that the journal knows */
     _Atomic uint32_t owners; /* page + 1 of the words that name the owner of each object, 0: all
                                 belong to the span's */
     _Atomic uint64_t owner;  /* thread row << 32 | its epoch; 0: nobody allocates from it */
     _Atomic uint64_t remote[SHMEMI_SPAN_WORDS]; /* bit: freed by another, not yet collected */
 } shmemi_span_t;
+SHMEMI_PIN(shmemi_span_t, class, 56);
 SHMEMI_PIN(shmemi_span_t, owner, 64);
 SHMEMI_PIN_SIZE(shmemi_span_t, 128);
 
@@ -122,10 +126,15 @@ typedef struct shmemi_journal_entry {
 /* Places in control.state[]. */
 enum {
     SHMEMI_STATE_MASK = 0,   /* bit k: the list of order k is not empty */
-    SHMEMI_STATE_USED = 1,   /* pages in blocks that are not FREE */
+    SHMEMI_STATE_USED = 1,   /* pages in blocks that are neither FREE nor ABSENT */
     SHMEMI_STATE_SPANS = 2,  /* number of spans */
     SHMEMI_STATE_ABSENT = 3, /* pages in blocks that are ABSENT */
+    SHMEMI_STATE_AFTER = 4,  /* place of the store that follows the commit, 0: none */
+    SHMEMI_STATE_AFTER_VALUE = 5,
+    SHMEMI_STATE_ABSENT_FROM = 6, /* no page before this one is ABSENT */
+    SHMEMI_STATE_SPAN_PAGES = 7,  /* pages in spans */
     SHMEMI_STATE_HEADS = 8,  /* first page + 1 of each order's free list, 0: empty */
+    SHMEMI_STATE_RETURNED = 48, /* times that pages were given back, modulo 2^64 */
     SHMEMI_STATE_WORDS = 64
 };
 
@@ -146,37 +155,37 @@ SHMEMI_PIN_SIZE(shmemi_arena_control_t, 16384);
  *     held = sum of the pages of the blocks that are charged to the task
  * at whatever instruction somebody is killed. */
 typedef struct shmemi_charge {
-    _Atomic uint64_t held;     /* pages */
-    _Atomic uint64_t taken;    /* pages ever taken, modulo 2^64 */
-    _Atomic uint64_t returned; /* pages ever given back, modulo 2^64 */
-    _Atomic uint64_t reserved;
+    _Atomic uint64_t held;  /* pages */
+    _Atomic uint64_t taken; /* pages ever taken, modulo 2^64; taken - held: ever given back */
+    uint64_t reserved[2];
 } shmemi_charge_t;
 SHMEMI_PIN_SIZE(shmemi_charge_t, 32);
 
-/* The state of a token bucket after the first `seen` pages were taken (net of those returned). */
+/* A quota, and the state of its token bucket after `seen` pages. */
 typedef struct shmemi_bucket {
-    _Atomic uint64_t tokens; /* bytes */
-    _Atomic uint64_t stamp;  /* monotonic ns up to which it was refilled */
-    _Atomic uint64_t seen;   /* sum of taken - returned over the arenas, accounted for in tokens */
-    _Atomic uint64_t reserved;
+    uint64_t limit, burst, rate; /* bytes, bytes, bytes in a second */
+    uint64_t keep_tokens;        /* 1: what is given back does not refill the bucket */
+    uint64_t tokens;             /* bytes */
+    uint64_t stamp;              /* monotonic ns up to which it was refilled */
+    uint64_t rest;               /* of that refill: billionths of a byte not yet in tokens */
+    uint64_t seen;               /* pages accounted for in tokens: the sum over the arenas of
+                                    held, or of taken if keep_tokens */
 } shmemi_bucket_t;
-SHMEMI_PIN_SIZE(shmemi_bucket_t, 32);
+SHMEMI_PIN_SIZE(shmemi_bucket_t, 64);
 
-/* A task and its quota. `lock` guards all but what is said to be atomic for itself. */
+/* A task and its quota. `lock` guards limited, current and the buckets. */
 typedef struct shmemi_task {
     shmemi_mutex_t lock;
     char name[SHMEM_TASK_NAME]; /* written before `state` becomes 1 */
     _Atomic uint32_t state;     /* 0: unused; 1: has a name */
     _Atomic uint32_t limited;   /* 1: it has a quota, look further */
-    _Atomic uint64_t limit, burst, rate;
-    _Atomic uint32_t keep_tokens;
     _Atomic uint32_t current;   /* which bucket is in force: 0 or 1 */
+    _Atomic uint32_t pressure;  /* bumped by who was over quota */
     shmemi_bucket_t bucket[2];  /* the other one is written, then `current` is changed */
     _Atomic uint64_t held_high; /* pages */
     _Atomic uint64_t refused;
-    _Atomic uint32_t freed; /* bumped when something is given back while somebody waits */
-    _Atomic uint32_t waiters;
-    uint64_t reserved[18];
+    shmemi_bell_t bell; /* of those who wait until something is given back */
+    uint64_t reserved[13];
 } shmemi_task_t;
 SHMEMI_PIN_SIZE(shmemi_task_t, 384);
 
@@ -204,8 +213,10 @@ typedef struct shmemi_pool_header {
     _Atomic uint64_t growths; /* bumped after each growth */
     _Atomic uint64_t returned_pages;
     _Atomic uint64_t overruns, uses_after_free; /* found in a debug pool */
+    shmemi_mutex_t tasks_lock; /* who gives a task its name */
+    shmemi_bell_t bell;        /* of those who wait until something is given back */
     uint32_t system_node[SHMEMI_POOL_NODES]; /* number + 1 of each arena's node; 0: unknown */
-    uint64_t reserved[461];
+    uint64_t reserved[452];
 } shmemi_pool_header_t;
 SHMEMI_PIN(shmemi_pool_header_t, ready, 48);
 SHMEMI_PIN_SIZE(shmemi_pool_header_t, 4096);

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "memory/owners.h"
 #include "memory/pool.h"
 
 #define LAYER "memory"
@@ -228,15 +229,27 @@ shmem_status_t shmemi_pool_alloc_default(shmemi_pool_t *pool, size_t bytes, void
 
 /* ---- free ---- */
 
-static shmem_status_t free_remote(shmemi_heap_t *heap, shmemi_span_t *span,
-                                  const shmemi_class_t *class, uint32_t index, const void *block)
+/* An object in a span of another thread or process. */
+static shmem_status_t free_remote(shmemi_heap_t *heap, const shmemi_place_t *place, uint32_t index,
+                                  const void *block)
 {
-    if (shmemi_span_free_remote(span, index))
-        return shmemi_place_double_free(block);
+    shmemi_pool_t *pool = heap->pool;
+    shmemi_arena_t *arena = &pool->arenas[place->arena].arena;
+    shmemi_span_t *span = &arena->span[place->chunk];
+    _Atomic uint64_t *owners;
+    shmem_status_t status = shmemi_owners_find(arena, span, &owners);
+    if (!status && owners)
+        status = shmemi_owners_claim(span, owners, index, pool->owner | pool->task);
+    if (!status)
+        status = shmemi_span_free_remote(span, index);
+    if (status)
+        return status == SHMEM_ERR_DOUBLE_FREE ? shmemi_place_double_free(block) : status;
     shmemi_stats_add(heap->stats, SHMEMI_STAT_frees, 1);
-    shmemi_stats_add(heap->stats, SHMEMI_STAT_free_bytes, class->size);
+    shmemi_stats_add(heap->stats, SHMEMI_STAT_free_bytes, pool->classes.class[place->class].size);
     shmemi_stats_add(heap->stats, SHMEMI_STAT_remote_frees, 1);
-    return SHMEM_OK;
+    if (!owners)
+        return SHMEM_OK;
+    return shmemi_span_leave(arena, pool->actor, &pool->classes, place->class, place->chunk);
 }
 
 static shmem_status_t free_object(shmemi_heap_t *heap, const shmemi_place_t *place,
@@ -249,8 +262,17 @@ static shmem_status_t free_object(shmemi_heap_t *heap, const shmemi_place_t *pla
         return status;
     if (atomic_load_explicit(&view->nodes[place->chunk].heap, memory_order_relaxed) == heap)
         return shmemi_place_double_free(block); /* or shmemi_pool_free() would have done it */
-    return free_remote(heap, &view->arena.span[place->chunk],
-                       &heap->pool->classes.class[place->class], index, block);
+    return free_remote(heap, place, index, block);
+}
+
+/* An object in a span of the calling thread, some objects of which have owners: it belongs to the
+ * span's client again. False: somebody frees it. */
+static __attribute__((noinline)) bool drop_owner(shmemi_pool_t *pool, const shmemi_heap_class_t *c,
+                                                 const shmemi_span_t *span, uint32_t object)
+{
+    _Atomic uint64_t *owners;
+    shmem_status_t status = shmemi_owners_find(&pool->arenas[c->arena].arena, span, &owners);
+    return !status && (!owners || shmemi_owners_drop(owners, object));
 }
 
 /* All but an object in a span of the calling thread; and that, if the thread used another pool
@@ -293,6 +315,9 @@ shmem_status_t shmemi_pool_free(shmemi_pool_t *pool, void *block)
     uint64_t bits = atomic_load_explicit(word, memory_order_relaxed);
     uint64_t remote = atomic_load_explicit(&span->remote[object / 64], memory_order_relaxed);
     if (__builtin_expect(((bits | remote) & bit) != 0, 0))
+        return free_slow(pool, block);
+    if (__builtin_expect(atomic_load_explicit(&span->owners, memory_order_relaxed) != 0, 0) &&
+        !drop_owner(pool, c, span, object))
         return free_slow(pool, block);
     atomic_store_explicit(word, bits | bit, memory_order_relaxed);
     SHMEMI_KILL_POINT("memory.slab.freed");

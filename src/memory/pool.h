@@ -134,7 +134,8 @@ struct shmemi_pool {
     shmemi_actor_t *actor;
     shmemi_pool_header_t *header;
     shmemi_layout_t layout;
-    int fd; /* of the segment, -1: cannot grow */
+    uint32_t task; /* whom this view's allocations are charged to */
+    int fd;        /* of the segment, -1: cannot grow */
     int huge;
     shmem_topology_t topology;
     double *latency;              /* [from * nodes + to] */
@@ -255,6 +256,9 @@ shmem_status_t shmemi_large_bytes(shmemi_pool_t *pool, uint32_t index, uint64_t 
  * pages behind the block are taken. */
 shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t offset,
                                    uint32_t pages);
+/* Make `to` (the pool, or the caller, whose task is charged then) the owner. QUOTA. */
+shmem_status_t shmemi_large_change(shmemi_heap_t *heap, uint32_t index, uint64_t offset,
+                                   uint64_t to);
 /* Give the thread's cached blocks back, those of one arena or all. Returns how many. */
 uint32_t shmemi_large_flush(shmemi_heap_t *heap, uint32_t index);
 uint32_t shmemi_large_flush_all(shmemi_heap_t *heap);
@@ -311,6 +315,7 @@ void shmemi_policy_fini(shmemi_pool_t *pool);
 typedef struct shmemi_reclaim {
     const shmemi_actor_t *actor;
     uint64_t owner; /* 0: all clients that are not in the roster */
+    uint32_t task;  /* only what is charged to it; SHMEMI_TASKS: all */
     shmemi_deadline_t deadline;
     uint64_t blocks; /* out: number given back */
 } shmemi_reclaim_t;

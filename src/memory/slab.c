@@ -150,7 +150,7 @@ static shmemi_span_t *span_at(const slab_t *slab, uint32_t chunk)
 static inline bool collect(slab_t *slab, uint32_t chunk)
 {
     shmemi_span_node_t *node = &slab->view->nodes[chunk];
-    node->used -= shmemi_span_collect(span_at(slab, chunk), slab->class);
+    node->used -= shmemi_span_collect(&slab->view->arena, span_at(slab, chunk), slab->class);
     return node->used < slab->class->count;
 }
 
@@ -225,7 +225,7 @@ static shmem_status_t refill_from_arena(slab_t *slab)
 {
     uint32_t chunk;
     shmemi_pool_t *pool = slab->heap->pool;
-    shmemi_span_owner_t owner = {pool->owner, slab->heap->thread};
+    shmemi_span_owner_t owner = {pool->owner, slab->heap->thread, pool->task};
     shmem_status_t status = shmemi_span_create(&slab->view->arena, pool->actor, &pool->classes,
                                                slab->class_index, &owner, &chunk);
     if (status)

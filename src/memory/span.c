@@ -3,6 +3,7 @@
 #include "memory/span.h"
 
 #include "base/status.h"
+#include "memory/owners.h"
 
 #define LAYER "memory"
 
@@ -32,6 +33,7 @@ static void record_init(shmemi_span_t *span, const shmemi_class_t *class, unsign
                         uint64_t owner)
 {
     atomic_store_explicit(&span->owner, 0, memory_order_relaxed);
+    atomic_store_explicit(&span->owners, 0, memory_order_relaxed);
     atomic_store_explicit(&span->class, index, memory_order_relaxed);
     for (uint32_t i = 0; i < SHMEMI_SPAN_WORDS; i++) {
         atomic_store_explicit(&span->free[i], shmemi_class_mask(class, i), memory_order_relaxed);
@@ -46,8 +48,9 @@ static shmem_status_t create_locked(shmemi_arena_t *arena, const shmemi_class_t 
                                     uint32_t *chunk)
 {
     uint32_t page;
-    shmem_status_t status = shmemi_buddy_alloc(arena, class->pages, arena->chunk_shift,
-                                               owner->client | SHMEMI_PAGE_SPAN, index, &page);
+    shmem_status_t status =
+        shmemi_buddy_alloc(arena, class->pages, arena->chunk_shift,
+                           owner->client | SHMEMI_PAGE_SPAN, owner->task, &page);
     if (status)
         return status;
     uint32_t first = page >> arena->chunk_shift, n = chunks_of(arena, class->pages);
@@ -55,8 +58,8 @@ static shmem_status_t create_locked(shmemi_arena_t *arena, const shmemi_class_t 
     for (uint32_t i = 0; i < n; i++)
         if (!mark(arena, first + i, shmemi_span_mark_of(index, i)))
             return corrupt(arena, "the journal is full", first);
-    _Atomic uint64_t *spans = &arena->control->state[SHMEMI_STATE_SPANS];
-    if (!shmemi_arena_set(arena, spans, shmemi_arena_get(spans) + 1))
+    if (!shmemi_arena_count(arena, SHMEMI_STATE_SPANS, 1) ||
+        !shmemi_arena_count(arena, SHMEMI_STATE_SPAN_PAGES, class->pages))
         return corrupt(arena, "the journal is full", first);
     SHMEMI_KILL_POINT("memory.span.marked");
     *chunk = first;
@@ -91,11 +94,12 @@ shmem_status_t shmemi_span_dissolve_locked(shmemi_arena_t *arena, uint32_t page)
     for (uint32_t i = 0; i < n; i++)
         if (!mark(arena, first + i, 0))
             return corrupt(arena, "the journal is full", first);
-    _Atomic uint64_t *spans = &arena->control->state[SHMEMI_STATE_SPANS];
-    if (!shmemi_arena_set(arena, spans, shmemi_arena_get(spans) - 1))
+    if (!shmemi_arena_count(arena, SHMEMI_STATE_SPANS, -1) ||
+        !shmemi_arena_count(arena, SHMEMI_STATE_SPAN_PAGES, -(int64_t)pages))
         return corrupt(arena, "the journal is full", first);
     SHMEMI_KILL_POINT("memory.span.unmarked");
-    return shmemi_buddy_free(arena, page, pages);
+    shmem_status_t status = shmemi_owners_destroy_locked(arena, &arena->span[first]);
+    return status ? status : shmemi_buddy_free(arena, page, pages);
 }
 
 shmem_status_t shmemi_span_destroy(shmemi_arena_t *arena, const shmemi_actor_t *actor,
@@ -110,25 +114,47 @@ shmem_status_t shmemi_span_destroy(shmemi_arena_t *arena, const shmemi_actor_t *
     return shmemi_arena_unlock(arena, actor, status);
 }
 
-static uint32_t collect_word(shmemi_span_t *span, uint32_t word, uint64_t mask)
+static uint32_t collect_word(shmemi_span_t *span, uint32_t word, uint64_t mask,
+                             _Atomic uint64_t *owners)
 {
     /* SYNC span-remote: acquire, what the others did with the objects is over; pairs with release
      * in shmemi_span_free_remote() */
-    uint64_t bits = atomic_exchange_explicit(&span->remote[word], 0, memory_order_acquire);
+    uint64_t remote = atomic_load_explicit(&span->remote[word], memory_order_acquire);
+    if (owners)
+        shmemi_owners_clear(owners, word * 64, remote & mask);
+    /* SYNC span-remote: release, the words are clear before the bits go; pairs with acquire in
+     * free_object() of recover.c */
+    atomic_fetch_and_explicit(&span->remote[word], ~remote, memory_order_release);
     SHMEMI_KILL_POINT("memory.span.collecting");
     uint64_t free = atomic_load_explicit(&span->free[word], memory_order_relaxed);
-    bits &= mask & ~free;
+    uint64_t bits = remote & mask & ~free;
     atomic_store_explicit(&span->free[word], free | bits, memory_order_relaxed);
     return (uint32_t)__builtin_popcountll(bits);
 }
 
-uint32_t shmemi_span_collect(shmemi_span_t *span, const shmemi_class_t *class)
+uint32_t shmemi_span_collect(const shmemi_arena_t *arena, shmemi_span_t *span,
+                             const shmemi_class_t *class)
 {
     uint32_t n = 0;
+    _Atomic uint64_t *owners;
     for (uint32_t i = 0; i <= class->last; i++)
-        if (atomic_load_explicit(&span->remote[i], memory_order_relaxed))
-            n += collect_word(span, i, shmemi_class_mask(class, i));
+        if (atomic_load_explicit(&span->remote[i], memory_order_relaxed)) {
+            if (shmemi_owners_find(arena, span, &owners))
+                return n; /* nothing of it can be trusted */
+            n += collect_word(span, i, shmemi_class_mask(class, i), owners);
+        }
     return n;
+}
+
+bool shmemi_span_is_empty(const shmemi_span_t *span, const shmemi_class_t *class)
+{
+    for (uint32_t i = 0; i <= class->last; i++) {
+        uint64_t bits = atomic_load_explicit(&span->free[i], memory_order_relaxed) |
+                        atomic_load_explicit(&span->remote[i], memory_order_relaxed);
+        if (~bits & shmemi_class_mask(class, i))
+            return false;
+    }
+    return true;
 }
 
 shmem_status_t shmemi_span_free_remote(shmemi_span_t *span, uint32_t index)
@@ -142,4 +168,33 @@ shmem_status_t shmemi_span_free_remote(shmemi_span_t *span, uint32_t index)
     uint64_t old = atomic_fetch_or_explicit(&span->remote[index / 64], bit, memory_order_release);
     SHMEMI_KILL_POINT("memory.span.freed");
     return old & bit ? SHMEM_ERR_DOUBLE_FREE : SHMEM_OK;
+}
+
+static bool is_left_over(const shmemi_arena_t *arena, uint32_t chunk, unsigned class,
+                         const shmemi_class_t *c)
+{
+    uint32_t first;
+    unsigned found;
+    uint64_t word = shmemi_arena_get(&arena->page[chunk << arena->chunk_shift].word);
+    return word == (SHMEMI_OWNER_POOL | SHMEMI_PAGE_SPAN) &&
+           shmemi_span_find(arena, chunk, &first, &found) && first == chunk && found == class &&
+           shmemi_span_is_empty(&arena->span[chunk], c);
+}
+
+shmem_status_t shmemi_span_leave(shmemi_arena_t *arena, const shmemi_actor_t *actor,
+                                 const shmemi_classes_t *classes, unsigned class, uint32_t chunk)
+{
+    const shmemi_class_t *c = &classes->class[class];
+    /* SYNC span-left: full fence, our bit is set before we look at the other bits and at the owner;
+     * pairs with those of the others who free, and with the one in take_span() */
+    shmemi_full_fence();
+    if (!is_left_over(arena, chunk, class, c))
+        return SHMEM_OK;
+    SHMEMI_KILL_POINT("memory.span.left");
+    shmem_status_t status = shmemi_arena_lock(arena, actor, SHMEMI_FOREVER);
+    if (status)
+        return status;
+    if (is_left_over(arena, chunk, class, c))
+        status = shmemi_span_dissolve_locked(arena, chunk << arena->chunk_shift);
+    return shmemi_arena_unlock(arena, actor, status);
 }

@@ -21,10 +21,11 @@
 #include "memory/buddy.h"
 #include "memory/classes.h"
 
-/* What a span is owned by: the client (as in a page's word) and the thread. */
+/* What a span is owned by: the client (as in a page's word) and the thread; and charged to. */
 typedef struct shmemi_span_owner {
     uint64_t client;
     uint64_t thread;
+    uint32_t task;
 } shmemi_span_owner_t;
 
 /* Make a span of class `class`, all objects free. NOMEM without a detail, CORRUPT, errors of the
@@ -40,11 +41,21 @@ shmem_status_t shmemi_span_destroy(shmemi_arena_t *arena, const shmemi_actor_t *
 /* The same for who holds the lock. `page` begins a block of kind SPAN. CORRUPT. */
 shmem_status_t shmemi_span_dissolve_locked(shmemi_arena_t *arena, uint32_t page);
 
-/* Move the bits of `remote` to `free`. Owner only. Returns how many. */
-uint32_t shmemi_span_collect(shmemi_span_t *span, const shmemi_class_t *class);
+/* Move the bits of `remote` to `free`. The span's thread only. Returns how many. */
+uint32_t shmemi_span_collect(const shmemi_arena_t *arena, shmemi_span_t *span,
+                             const shmemi_class_t *class);
 
-/* Free object `index` of a span that another thread owns. DOUBLE_FREE without a detail. */
+/* Free object `index` of a span that another thread owns; in one with owners, by who claimed it.
+ * DOUBLE_FREE without a detail. */
 shmem_status_t shmemi_span_free_remote(shmemi_span_t *span, uint32_t index);
+
+/* An object of a span with owners was freed by another than the span's thread: if the span is the
+ * pool's and this was its last object, it goes. CORRUPT, errors of the lock. */
+shmem_status_t shmemi_span_leave(shmemi_arena_t *arena, const shmemi_actor_t *actor,
+                                 const shmemi_classes_t *classes, unsigned class, uint32_t chunk);
+
+/* Is no object of the span allocated? A moment old, unless nobody allocates from it. */
+bool shmemi_span_is_empty(const shmemi_span_t *span, const shmemi_class_t *class);
 
 /* Is the bit of object `index` set in `free` or in `remote`? */
 static inline bool shmemi_span_is_free(const shmemi_span_t *span, uint32_t index)

@@ -58,6 +58,17 @@ shmem_status_t shmemi_pool_bookkeeping_range(uint64_t bytes, int nodes, int inde
     return SHMEM_OK;
 }
 
+uint64_t shmemi_pool_capacity(const shmem_pool_params_t *params)
+{
+    return params->limit > params->bytes ? params->limit : params->bytes;
+}
+
+uint64_t shmemi_pool_first_length(const shmem_pool_params_t *params, int nodes)
+{
+    uint64_t pages = (params->bytes >> SHMEMI_PAGE_SHIFT) + !!(params->bytes & (SHMEMI_PAGE - 1));
+    return (pages / (uint32_t)nodes + !!(pages % (uint32_t)nodes)) << SHMEMI_PAGE_SHIFT;
+}
+
 /* ---- format ---- */
 
 static shmem_status_t check_params(const shmem_pool_params_t *params, uint32_t nodes)
@@ -76,7 +87,7 @@ static shmem_status_t check_params(const shmem_pool_params_t *params, uint32_t n
     return SHMEM_OK;
 }
 
-static shmem_status_t format_arenas(void *memory, const shmemi_layout_t *layout)
+static shmem_status_t format_arenas(void *memory, const shmemi_layout_t *layout, uint32_t present)
 {
     for (uint32_t i = 0; i < layout->nodes; i++) {
         shmemi_arena_t arena;
@@ -98,9 +109,10 @@ shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
     shmemi_layout_t layout;
     shmemi_pool_header_t *header = memory;
     uint32_t nodes = topology ? (uint32_t)shmem_topology_nodes(topology) : 1;
+    uint64_t capacity = shmemi_pool_capacity(params);
     shmem_status_t status = check_params(params, nodes);
     if (!status)
-        status = shmemi_layout_compute(params->bytes, nodes, SHMEMI_CHUNK_BY_SIZE, &layout);
+        status = shmemi_layout_compute(capacity, nodes, SHMEMI_CHUNK_BY_SIZE, &layout);
     if (status)
         return status;
     if (layout.segment_bytes > segment_bytes)
@@ -111,7 +123,9 @@ shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
     header->version = SHMEMI_POOL_VERSION;
     header->layout = shmemi_layout_hash();
     header->segment_bytes = segment_bytes;
-    header->bytes = params->bytes;
+    header->bytes = capacity;
+    header->first_bytes = params->bytes;
+    header->debug = params->debug != 0;
     header->nodes = nodes;
     header->policy = (uint32_t)params->policy;
     header->node = (uint32_t)params->node;
@@ -121,8 +135,11 @@ shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
         if (topology && shmem_topology_node(topology, (int)i, &node) == SHMEM_OK)
             header->system_node[i] = (uint32_t)node.os_index + 1;
     }
+    uint64_t first = shmemi_pool_first_length(params, (int)nodes);
+    atomic_store_explicit(&header->capacity_high, (first >> SHMEMI_PAGE_SHIFT) * nodes,
+                          memory_order_relaxed);
     SHMEMI_KILL_POINT("memory.pool.header");
-    status = format_arenas(memory, &layout);
+    status = format_arenas(memory, &layout, (uint32_t)(first >> SHMEMI_PAGE_SHIFT));
     if (status)
         return status;
     SHMEMI_KILL_POINT("memory.pool.formatted");
@@ -287,7 +304,7 @@ void shmemi_pool_detach(shmemi_pool_t *pool)
         return;
     shmemi_heap_drop_all(pool);
     if (pool->actor->fork_generation == shmemi_fork_generation()) {
-        shmemi_reclaim_t reclaim = {pool->actor, pool->owner, SHMEMI_FOREVER, 0};
+        shmemi_reclaim_t reclaim = {pool->actor, pool->owner, pool->task, SHMEMI_FOREVER, 0};
         for (uint32_t i = 0; i < pool->nodes; i++)
             shmemi_recover_arena(&pool->arenas[i].arena, &reclaim);
     }
@@ -303,7 +320,7 @@ shmem_status_t shmemi_pool_reclaim(void *memory, uint64_t segment_bytes, shmemi_
     shmem_status_t status = header_check(memory, segment_bytes, &header, &layout);
     if (status)
         return status;
-    shmemi_reclaim_t reclaim = {actor, shmemi_owner(slot, epoch), deadline, 0};
+    shmemi_reclaim_t reclaim = {actor, shmemi_owner(slot, epoch), SHMEMI_TASKS, deadline, 0};
     for (uint32_t i = 0; i < layout.nodes; i++) {
         shmemi_arena_t arena;
         shmemi_arena_init(&arena, memory, &layout, i);

@@ -22,7 +22,7 @@ static bare_t bare_make(uint64_t pages)
     CHECK(b.memory != MAP_FAILED);
     shmemi_arena_init(&b.arena, b.memory, &layout, 0);
     shmemi_classes_init(&b.classes, layout.chunk_shift, layout.arena_pages);
-    CHECK_OK(shmemi_buddy_format(&b.arena));
+    CHECK_OK(shmemi_buddy_format(&b.arena, b.arena.pages));
     shmemi_arena_commit(&b.arena);
     return b;
 }
@@ -128,7 +128,7 @@ static void every_cut(void)
                 bare_t b = bare_make(pages);
                 uint32_t p;
                 CHECK_OK(bare_alloc(&b, n, 0, &p));
-                CHECK_OK(shmemi_buddy_free(&b.arena, p + keep, n - keep));
+                CHECK_OK(shmemi_buddy_resize(&b.arena, p, n, keep));
                 CHECK(shmemi_arena_set(&b.arena, &b.arena.page[p].link, keep));
                 shmemi_arena_commit(&b.arena);
                 bare_check(&b);
@@ -149,7 +149,7 @@ static void every_growth(void)
                 uint32_t p, q;
                 CHECK_OK(bare_alloc(&b, n, 0, &p));
                 bool fits = p % (1u << shmemi_log2_ceil(more)) == 0 && p + more <= pages;
-                shmem_status_t status = shmemi_buddy_extend(&b.arena, p, n, more);
+                shmem_status_t status = shmemi_buddy_resize(&b.arena, p, n, more);
                 CHECK_EQ(status, fits ? SHMEM_OK : SHMEM_ERR_NOMEM);
                 if (!status)
                     CHECK(shmemi_arena_set(&b.arena, &b.arena.page[p].link, more));
@@ -165,7 +165,7 @@ static void every_growth(void)
                 CHECK_OK(bare_alloc(&b, n, 0, &p));
                 shmem_status_t second = bare_alloc(&b, 1, 0, &q);
                 if (!second && q >= p + n && q < p + more) {
-                    CHECK_STATUS(shmemi_buddy_extend(&b.arena, p, n, more), SHMEM_ERR_NOMEM);
+                    CHECK_STATUS(shmemi_buddy_resize(&b.arena, p, n, more), SHMEM_ERR_NOMEM);
                     CHECK_OK(shmemi_arena_rollback(&b.arena));
                     bare_check(&b);
                 }
@@ -254,7 +254,7 @@ static void worst_cases_fit_the_journal(void)
     bare_free(&b, p, 1);
     CHECK_EQ(shmemi_buddy_largest(&b.arena), 4294967294ll);
     CHECK_OK(bare_alloc(&b, 0xfffffffdu, 0, &p));
-    CHECK_OK(shmemi_buddy_free(&b.arena, p + 1, 0xfffffffcu)); /* cut: up and down all orders */
+    CHECK_OK(shmemi_buddy_resize(&b.arena, p, 0xfffffffdu, 1)); /* cut: up and down all orders */
     CHECK(shmemi_arena_set(&b.arena, &b.arena.page[p].link, 1));
     shmemi_arena_commit(&b.arena);
     bare_free(&b, p, 1);

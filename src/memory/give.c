@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Changing the owner of a block: to the pool (give), to the caller (hold).
+ *
+ * Blocks of whole pages have their owner in their record (large.c), small ones in the words of
+ * their span (owners.h), which are made here when the first one is needed.
+ */
+#include "base/status.h"
+#include "memory/charge.h"
+#include "memory/owners.h"
+#include "memory/pool.h"
+
+#define LAYER "memory"
+
+/* ---- the words of a span ---- */
+
+static shmem_status_t words_make(shmemi_pool_t *pool, const shmemi_place_t *place,
+                                 const void *block)
+{
+    shmemi_arena_t *arena = &pool->arenas[place->arena].arena;
+    uint32_t first;
+    unsigned class;
+    shmem_status_t status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
+    if (status)
+        return status;
+    if (!shmemi_span_find(arena, place->chunk, &first, &class) || first != place->chunk ||
+        class != place->class)
+        status = shmemi_place_double_free(block); /* its owner died: the span is gone */
+    else
+        status = shmemi_owners_create_locked(arena, first);
+    return shmemi_arena_unlock(arena, pool->actor, status);
+}
+
+static shmem_status_t no_page(uint32_t arena)
+{
+    return shmemi_quiet(SHMEM_ERR_NOMEM, LAYER,
+                        "arena %u has no free page of 4 KiB for the owners of small blocks: free "
+                        "blocks or make a larger pool",
+                        arena);
+}
+
+static shmem_status_t words_of(shmemi_heap_t *heap, const shmemi_place_t *place, const void *block,
+                               _Atomic uint64_t **words)
+{
+    shmemi_pool_t *pool = heap->pool;
+    const shmemi_arena_t *arena = &pool->arenas[place->arena].arena;
+    shmem_status_t status = words_make(pool, place, block);
+    if (status == SHMEM_ERR_NOMEM &&
+        shmemi_recover_sweep(pool, false) + shmemi_heap_relieve(heap) != 0)
+        status = words_make(pool, place, block);
+    if (status)
+        return status == SHMEM_ERR_NOMEM ? no_page(place->arena) : status;
+    SHMEMI_KILL_POINT("memory.give.words");
+    return shmemi_owners_find(arena, &arena->span[place->chunk], words);
+}
+
+/* ---- both kinds of blocks ---- */
+
+/* `to`: SHMEMI_OWNER_POOL or the caller. */
+static shmem_status_t change_object(shmemi_heap_t *heap, const shmemi_place_t *place,
+                                    const void *block, uint64_t to)
+{
+    const shmemi_arena_t *arena = &heap->pool->arenas[place->arena].arena;
+    const shmemi_span_t *span = &arena->span[place->chunk];
+    uint32_t index, head = place->chunk << arena->chunk_shift;
+    bool is_owner = shmemi_word_owner(shmemi_arena_get(&arena->page[head].word)) == to &&
+                    shmemi_charge_task(arena, head) == heap->pool->task;
+    _Atomic uint64_t *words = NULL;
+    shmem_status_t status = shmemi_place_object(heap->pool, place, block, &index);
+    if (!status && shmemi_span_is_free(span, index))
+        status = shmemi_place_double_free(block);
+    if (!status)
+        status = shmemi_owners_find(arena, span, &words);
+    if (!status && !words && is_owner)
+        return SHMEM_OK;
+    if (!status && !words)
+        status = words_of(heap, place, block, &words);
+    if (status)
+        return status;
+    if (to != SHMEMI_OWNER_POOL)
+        to |= heap->pool->task;
+    status = shmemi_owners_change(span, words, index, to);
+    return status == SHMEM_ERR_DOUBLE_FREE ? shmemi_place_double_free(block) : status;
+}
+
+static shmem_status_t change(shmemi_pool_t *pool, const void *block, uint64_t to)
+{
+    shmemi_place_t place;
+    shmemi_heap_t *heap = shmemi_heap_get(pool);
+    if (!heap)
+        return shmem_error_detail()->status;
+    if (!block)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "give or hold of NULL");
+    shmem_status_t status = shmemi_place_of(pool, block, &place);
+    if (status)
+        return status;
+    if (place.in_span)
+        return change_object(heap, &place, block, to);
+    return shmemi_large_change(heap, place.arena, place.offset, to);
+}
+
+shmem_status_t shmemi_pool_give(shmemi_pool_t *pool, void *block)
+{
+    return change(pool, block, SHMEMI_OWNER_POOL);
+}
+
+shmem_status_t shmemi_pool_hold(shmemi_pool_t *pool, void *block)
+{
+    return change(pool, block, pool->owner);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The words that name the owners of a span's objects; see owners.h. */
+#include "memory/owners.h"
+
+#include <string.h>
+
+#include "base/status.h"
+
+#define LAYER "memory"
+
+static shmem_status_t corrupt(const shmemi_arena_t *arena, const char *what, uint32_t value)
+{
+    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                       "arena %u: %s %u; shared memory was overwritten, make a new pool",
+                       arena->index, what, value);
+}
+
+static _Atomic uint64_t *words_at(const shmemi_arena_t *arena, uint32_t page)
+{
+    return (_Atomic uint64_t *)(void *)(arena->data + ((uint64_t)page << SHMEMI_PAGE_SHIFT));
+}
+
+shmem_status_t shmemi_owners_find(const shmemi_arena_t *arena, const shmemi_span_t *span,
+                                  _Atomic uint64_t **words)
+{
+    /* SYNC span-owners: acquire, pairs with release in store_after() */
+    uint32_t owners = atomic_load_explicit(&span->owners, memory_order_acquire);
+    if (!owners) {
+        *words = NULL;
+        return SHMEM_OK;
+    }
+    if (owners > arena->pages ||
+        shmemi_arena_get(&arena->page[owners - 1].word) != (SHMEMI_OWNER_POOL | SHMEMI_PAGE_OWNERS))
+        return corrupt(arena, "a span's owners are not at page", owners - 1);
+    *words = words_at(arena, owners - 1);
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_owners_create_locked(shmemi_arena_t *arena, uint32_t chunk)
+{
+    shmemi_span_t *span = &arena->span[chunk];
+    uint32_t head = chunk << arena->chunk_shift, page;
+    if (atomic_load_explicit(&span->owners, memory_order_relaxed))
+        return SHMEM_OK;
+    shmem_status_t status =
+        shmemi_buddy_alloc(arena, 1, 0, SHMEMI_OWNER_POOL | SHMEMI_PAGE_OWNERS,
+                           (uint32_t)(shmemi_arena_get(&arena->page[head].link) >> 32), &page);
+    if (status)
+        return status;
+    _Atomic uint64_t *words = words_at(arena, page);
+    for (uint32_t i = 0; i < SHMEMI_PAGE / 8; i++)
+        atomic_store_explicit(&words[i], 0, memory_order_relaxed);
+    atomic_store_explicit(&words[SHMEMI_OWNERS_SPAN], chunk + 1, memory_order_relaxed);
+    SHMEMI_KILL_POINT("memory.owners.filled");
+    uint64_t class = atomic_load_explicit(&span->class, memory_order_relaxed);
+    if (!shmemi_arena_set_after(arena, (_Atomic uint64_t *)(void *)&span->class,
+                                class | (uint64_t)(page + 1) << 32))
+        return corrupt(arena, "the journal is full at page", page);
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_owners_destroy_locked(shmemi_arena_t *arena, const shmemi_span_t *span)
+{
+    _Atomic uint64_t *words;
+    shmem_status_t status = shmemi_owners_find(arena, span, &words);
+    if (status || !words)
+        return status;
+    uint32_t page = atomic_load_explicit(&span->owners, memory_order_relaxed) - 1;
+    SHMEMI_KILL_POINT("memory.owners.going");
+    return shmemi_buddy_free(arena, page, 1);
+}
+
+shmem_status_t shmemi_owners_change(const shmemi_span_t *span, _Atomic uint64_t *words,
+                                    uint32_t index, uint64_t to)
+{
+    /* SYNC owners-word: acquire, pairs with release in the exchange below and in
+     * shmemi_owners_clear() */
+    uint64_t word = atomic_load_explicit(&words[index], memory_order_acquire);
+    do {
+        if (word & SHMEMI_OWNERS_FREEING || shmemi_span_is_free(span, index))
+            return SHMEM_ERR_DOUBLE_FREE;
+        /* SYNC owners-word: acquire and release, pairs with itself and with acquire above */
+    } while (!atomic_compare_exchange_weak_explicit(&words[index], &word, to, memory_order_acq_rel,
+                                                    memory_order_acquire));
+    SHMEMI_KILL_POINT("memory.owners.changed");
+    return SHMEM_OK;
+}
+
+bool shmemi_owners_drop(_Atomic uint64_t *words, uint32_t index)
+{
+    uint64_t word = atomic_load_explicit(&words[index], memory_order_relaxed);
+    /* SYNC owners-word: acquire and release, pairs with acquire in shmemi_owners_change() */
+    while (word && !(word & SHMEMI_OWNERS_FREEING) &&
+           !atomic_compare_exchange_weak_explicit(&words[index], &word, 0, memory_order_acq_rel,
+                                                  memory_order_relaxed))
+        ;
+    SHMEMI_KILL_POINT("memory.owners.dropped");
+    return !(word & SHMEMI_OWNERS_FREEING);
+}
+
+void shmemi_owners_clear(_Atomic uint64_t *words, uint32_t first, uint64_t bits)
+{
+    for (; bits; bits &= bits - 1) {
+        uint32_t index = first + (uint32_t)__builtin_ctzll(bits);
+        /* SYNC owners-word: release, pairs with acquire in shmemi_owners_change() */
+        atomic_store_explicit(&words[index], 0, memory_order_release);
+        SHMEMI_KILL_POINT("memory.owners.cleared");
+    }
+}
