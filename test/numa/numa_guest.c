@@ -9,34 +9,25 @@
  *
  * It ends with the line "GUEST passed" or "GUEST failed" on the console.
  */
-#include <fcntl.h>
-#include <linux/mempolicy.h>
-#include <sched.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include "base/settings.h"
-#include "harness.h"
+#include "guest.h"
 #include "os/reserve.h"
 #include "os/segment.h"
 #include "os/space.h"
-#include "topo/topo.h"
 
-#define MIB (1ull << 20)
+enum { SMALL_PAGES = 512 };
 
-enum { NODES_MAX = 8, SMALL_PAGES = 512 };
-
-static int expected_nodes, memory[NODES_MAX], cpus[NODES_MAX];
+int expected_nodes, memory[NODES_MAX], cpus[NODES_MAX];
+shmem_topology_t topology;
 static double distances[NODES_MAX * NODES_MAX];
-static shmem_topology_t topology;
 
 /* Numbers after shmem.NAME= on the kernel's command line. */
 static int read_list(const char *name, double *out, int room)
@@ -93,21 +84,6 @@ static void distances_are_the_firmwares(void)
                 harness_fail(__FILE__, __LINE__, "latency %d to %d: %g, expected %g", i, j, got,
                              wanted);
         }
-}
-
-static void run_on_processor(int processor)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(processor, &set);
-    CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
-}
-
-static void run_anywhere(void)
-{
-    cpu_set_t set;
-    memset(&set, 0xff, sizeof set);
-    CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
 }
 
 /* Processors are numbered node by node. */
@@ -205,16 +181,14 @@ static void parts_of_one_segment(void)
 /* The thread's own policy neither wins over the binding nor is changed by it. */
 static void own_policy_stays(void)
 {
-    unsigned long mask[16] = {1}, after[16] = {0}; /* node 0 */
-    int mode = -1;
-    CHECK(syscall(SYS_set_mempolicy, MPOL_BIND, mask, 1025ul) == 0);
+    unsigned long nodes;
+    set_own_policy(MPOL_BIND, 1);
     for (way_t way = SMALL; way < WAYS; way++)
         if (way != HUGE || shmemi_reserve_huge_possible())
             bind_and_check(1, way, 1);
-    CHECK(syscall(SYS_get_mempolicy, &mode, after, 1024ul, NULL, 0ul) == 0);
-    CHECK_EQ(mode, MPOL_BIND);
-    CHECK(memcmp(mask, after, sizeof mask) == 0);
-    CHECK(syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0ul) == 0);
+    CHECK_EQ(own_policy(&nodes), MPOL_BIND);
+    CHECK_EQ(nodes, 1);
+    set_own_policy(MPOL_DEFAULT, 0);
 }
 
 /* Memory wanted on a node that has none: strictly an error, else the nearest that has some. */
@@ -312,13 +286,6 @@ static void hugetlb_runs_out(void)
     close(fd);
 }
 
-static void write_file(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
-    close(fd);
-}
-
 /* In a group of 32 MiB: what does not fit is refused with the numbers; nobody is killed for it. */
 static void in_a_small_group(void *arg)
 {
@@ -341,7 +308,6 @@ static void in_a_small_group(void *arg)
 
 static void memory_of_a_cgroup(void)
 {
-    CHECK(mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, NULL) == 0);
     write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
     CHECK(mkdir("/sys/fs/cgroup/small", 0755) == 0);
     write_file("/sys/fs/cgroup/small/memory.max", "33554432");
@@ -366,6 +332,8 @@ static void all_checks(void *arg)
     RUN(hugetlb_pages);
     RUN(hugetlb_runs_out);
     RUN(memory_of_a_cgroup);
+    pool_cases();
+    measure_cases();
     exit(harness_end());
 }
 
@@ -376,7 +344,8 @@ int main(void)
     mkdir("/tmp", 01777);
     mount("proc", "/proc", "proc", 0, NULL);
     mount("sysfs", "/sys", "sysfs", 0, NULL);
-    int result = harness_wait(harness_fork(all_checks, NULL), 50);
+    mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, NULL);
+    int result = harness_wait(harness_fork(all_checks, NULL), 90);
     fprintf(stderr, "GUEST %s\n", result == 0 ? "passed" : "failed");
     sync();
     reboot(RB_POWER_OFF);

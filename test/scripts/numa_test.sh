@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Boots a kernel under qemu on machines with two and four NUMA nodes and runs test/numa/numa_guest.c
-# there as the first process: topology, distances, placement read back from the kernel, hugetlb.
+# Boots a kernel under qemu on machines with two and four NUMA nodes and runs test/numa/ there as the
+# first process: topology, distances, placement of segments and pools read back from the kernel,
+# hugetlb, containers, cpusets, measuring.
 # No virtualization hardware is needed. Runs by itself too: BUILD_DIR=build/release test/scripts/numa_test.sh
 set -u
 : "${BUILD_DIR:?}"
@@ -21,12 +22,12 @@ trap 'rm -rf "$work"' EXIT
 
 build_initramfs() {
   local libraries=() extra=() root=$work/root library
-  for layer in topo os base; do libraries+=("$BUILD_DIR/src/libshmemt_$layer.a"); done
+  for layer in job node xport memory sync topo os base; do libraries+=("$BUILD_DIR/src/libshmemt_$layer.a"); done
   if grep -q __gcov_init "${libraries[0]}"; then extra=(--coverage); fi
   mkdir -p "$root/proc" "$root/sys" "$root/tmp" "$root/dev"
   # shellcheck disable=SC2046
   "$cc" -std=gnu11 -D_GNU_SOURCE -DSHMEMI_FAULT_POINTS=1 -O1 -I"$source_dir/include" \
-    -I"$source_dir/src" -I"$source_dir/test/harness" "${extra[@]}" "$source_dir/test/numa/numa_guest.c" \
+    -I"$source_dir/src" -I"$source_dir/test/harness" "${extra[@]}" "$source_dir"/test/numa/*.c \
     "$BUILD_DIR/test/libshmemt_harness.a" "${libraries[@]}" $(pkg-config --libs hwloc) -lpthread \
     -o "$root/init" || fail "the guest does not build"
   ldd "$root/init" | grep -o '/[^ ]*' | while read -r library; do
@@ -40,7 +41,7 @@ build_initramfs() {
 boot() {
   local name=$1 arguments=$2
   shift 2
-  timeout -k 2 40 qemu-system-x86_64 -accel tcg -machine q35 -cpu max -nodefaults -no-reboot \
+  timeout -k 2 100 qemu-system-x86_64 -accel tcg -machine q35 -cpu max -nodefaults -no-reboot \
     -display none -serial "file:$work/$name.log" -kernel "$kernel" -initrd "$work/initramfs" "$@" \
     -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr hugepages=8 $arguments" \
     < /dev/null > "$work/$name.qemu" 2>&1
