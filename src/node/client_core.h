@@ -36,13 +36,17 @@ typedef struct shmemi_opened {
     shmemi_handle_t handle;
 } shmemi_opened_t;
 
+enum { SHMEMI_STRAYS = 16 };
+
 struct shmemi_client {
-    pthread_mutex_t lock; /* one request at a time; guards `opened` and `sequence` */
+    pthread_mutex_t lock; /* one request at a time; guards all but handles, roster, actor */
     shmemi_handle_t socket, roster_handle;
     shmemi_roster_t *roster;
     shmemi_actor_t actor;
     shmemi_opened_t *opened;
     uint32_t sequence;
+    unsigned strays; /* segments that late answers opened: to be closed */
+    uint64_t stray[SHMEMI_STRAYS];
     unsigned fork_generation;
     atomic_bool lost;
     char address[108];

@@ -238,16 +238,15 @@ static void dispatch(shmem_server_t server, shmemi_peer_t *peer,
     else if (is_hello != half_open)
         shmemi_quiet(status, LAYER, "%s came %s the hello", shmemi_wire_type_name(type),
                      half_open ? "before" : "after");
-    else if (peer->awaited)
-        shmemi_quiet(status, LAYER, "%s came before the last request was answered",
-                     shmemi_wire_type_name(type));
     else if (is_hello) {
         shmemi_clients_hello(server, peer, &message->hello, offered);
         return;
-    } else if (serve(server, peer, message))
-        return;
-    else
+    } else {
+        shmemi_segments_wait_no_more(peer); /* who asks again has given up on the last one */
+        if (serve(server, peer, message))
+            return;
         shmemi_quiet(status, LAYER, "%s is not a request", shmemi_wire_type_name(type));
+    }
     part(server, peer, message->header.sequence, status);
 }
 

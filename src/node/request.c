@@ -3,8 +3,10 @@
  * One request, one answer.
  *
  * Invariants: an answer belongs to the request with its sequence number; late answers of requests
- * that timed out are dropped with their descriptors; number 0 is an error of the connection itself
- * and answers whatever is asked. After SERVER_LOST or PROTOCOL no request is made any more.
+ * that timed out are dropped with their descriptors, and the segments that they opened are closed
+ * again; number 0 is an error of the connection itself and answers whatever is asked. After
+ * SERVER_LOST or PROTOCOL no request is made any more. The next request takes back one that timed
+ * out and that the server has not answered yet.
  */
 #include <errno.h>
 #include <poll.h>
@@ -127,6 +129,14 @@ static shmem_status_t receive(shmemi_client_t *client, shmemi_wire_message_t *me
     return SHMEM_OK;
 }
 
+/* An answer came too late for who asked. What it opened is to be closed; more of these than fit stay
+ * open for this client until it ends. */
+static void note_stray(shmemi_client_t *client, const shmemi_wire_message_t *message)
+{
+    if (message->header.type == SHMEMI_WIRE_SEGMENT && client->strays < SHMEMI_STRAYS)
+        client->stray[client->strays++] = message->segment.id;
+}
+
 /* Receive until the answer of this sequence number. */
 static shmem_status_t receive_answer(shmemi_client_t *client, shmemi_wire_message_t *message,
                                      uint32_t sequence, int *fd, shmemi_deadline_t deadline)
@@ -144,6 +154,7 @@ static shmem_status_t receive_answer(shmemi_client_t *client, shmemi_wire_messag
             return SHMEM_OK;
         if (message->header.sequence == 0 && message->header.type == SHMEMI_WIRE_ERROR)
             return SHMEM_OK;
+        note_stray(client, message);
         if (*fd >= 0)
             close(*fd);
     }
@@ -176,6 +187,24 @@ static shmem_status_t exchange(shmemi_client_t *client, shmemi_wire_message_t *m
                        shmemi_wire_type_name(wanted));
 }
 
+/* The thread's error detail stays that of the request. */
+static void close_strays(shmemi_client_t *client, shmemi_deadline_t deadline)
+{
+    shmem_error_detail_t detail = *shmem_error_detail();
+    char text[512];
+    snprintf(text, sizeof text, "%s", detail.text);
+    while (client->strays) {
+        shmemi_wire_message_t message;
+        int came = -1;
+        shmemi_wire_begin(&message, SHMEMI_WIRE_SEGMENT_CLOSE, 0);
+        message.close.id = client->stray[--client->strays];
+        if (exchange(client, &message, -1, SHMEMI_WIRE_DONE, &came, deadline))
+            break;
+    }
+    if (detail.status)
+        shmemi_quiet(detail.status, detail.layer, "%s", text);
+}
+
 shmem_status_t shmemi_client_request(shmemi_client_t *client, shmemi_wire_message_t *message,
                                      int sent, shmemi_wire_type_t wanted, int *fd,
                                      shmemi_deadline_t deadline)
@@ -191,6 +220,8 @@ shmem_status_t shmemi_client_request(shmemi_client_t *client, shmemi_wire_messag
         status = lost(client, "cannot be asked: this process has closed the connection");
     else
         status = exchange(client, message, sent, wanted, &came, deadline);
+    if (client->strays && status != SHMEM_ERR_TIMEOUT && status != SHMEM_ERR_SERVER_LOST)
+        close_strays(client, shmemi_deadline_in(SHMEMI_REQUEST_NS));
     pthread_mutex_unlock(&client->lock);
     if (status == SHMEM_OK && fd)
         *fd = came;
