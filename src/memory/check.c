@@ -9,7 +9,8 @@
  *   counters  used pages, absent pages, number of spans are exact
  *   charges   what each task holds is the sum of the blocks that are charged to it
  *   spans     class, length and map agree; no bit behind the last object; no map byte without span
- *   owners    every block belongs to a client of the roster
+ *   owners    every block, and every object that was given or held, belongs to a client of the
+ *             roster or to the pool; pages of owners and their spans name each other
  *
  * What it cannot see: which objects of a span are cached by whom (private lists), and the bitmaps
  * of spans in use at the same time.
@@ -17,6 +18,7 @@
 #include "memory/check.h"
 
 #include "base/status.h"
+#include "memory/owners.h"
 #include "memory/pool.h"
 
 #define LAYER "memory"
@@ -28,6 +30,7 @@ typedef struct walk {
     const shmemi_classes_t *classes;
     const shmemi_roster_t *roster;
     uint64_t used, absent, spans, span_pages, marks;
+    uint64_t owners_pages, owners_found; /* by their heads; by their spans */
     uint64_t held[SHMEMI_TASKS];
     uint32_t free_blocks[SHMEMI_ORDERS];
 } walk_t;
@@ -59,7 +62,48 @@ static shmem_status_t check_free(walk_t *w, uint32_t page, uint64_t word)
     return SHMEM_OK;
 }
 
-static shmem_status_t check_span(walk_t *w, uint32_t page, uint32_t pages)
+/* Can a block belong to this owner? */
+static bool is_owner(const walk_t *w, uint64_t owner)
+{
+    return owner == SHMEMI_OWNER_POOL || !w->roster ||
+           shmemi_roster_client_alive(w->roster, shmemi_word_slot(owner),
+                                      shmemi_word_epoch(owner));
+}
+
+/* The words of a span's objects; `given`: the span is the pool's. */
+static shmem_status_t check_words(walk_t *w, const shmemi_span_t *span,
+                                  const shmemi_class_t *class, const _Atomic uint64_t *words,
+                                  bool given, uint32_t chunk)
+{
+    for (uint32_t i = 0; i < class->count; i++) {
+        uint64_t word = shmemi_arena_get((_Atomic uint64_t *)&words[i]);
+        uint64_t more = word & 0xffff & ~(uint64_t)(SHMEMI_OWNERS_FREEING | SHMEMI_OWNERS_TASK);
+        bool free = shmemi_span_is_free(span, i);
+        if (more || (word && !free && !is_owner(w, shmemi_word_owner(word))))
+            return violation(w, "an object belongs to no living client, chunk", chunk);
+        if (given && !free && !word)
+            return violation(w, "an object of the pool's span has no owner, chunk", chunk);
+    }
+    return SHMEM_OK;
+}
+
+static shmem_status_t check_owners(walk_t *w, uint32_t chunk, const shmemi_class_t *class,
+                                   bool given)
+{
+    const shmemi_span_t *span = &w->arena->span[chunk];
+    _Atomic uint64_t *words;
+    shmem_status_t status = shmemi_owners_find(w->arena, span, &words);
+    if (status)
+        return status;
+    if (!words)
+        return given ? violation(w, "a span of the pool has no owners, chunk", chunk) : SHMEM_OK;
+    if (shmemi_arena_get(&words[SHMEMI_OWNERS_SPAN]) != chunk + 1)
+        return violation(w, "a page of owners belongs to another span than that at chunk", chunk);
+    w->owners_found++;
+    return check_words(w, span, class, words, given, chunk);
+}
+
+static shmem_status_t check_span(walk_t *w, uint32_t page, uint64_t word, uint32_t pages)
 {
     const shmemi_arena_t *a = w->arena;
     uint32_t first = page >> a->chunk_shift;
@@ -82,18 +126,52 @@ static shmem_status_t check_span(walk_t *w, uint32_t page, uint32_t pages)
     w->spans++;
     w->span_pages += pages;
     w->marks += chunks;
-    return SHMEM_OK;
+    return check_owners(w, first, &w->classes->class[index],
+                        shmemi_word_owner(word) == SHMEMI_OWNER_POOL);
 }
 
 static shmem_status_t check_taken(walk_t *w, uint32_t page, uint64_t word, uint32_t pages)
 {
+    uint64_t task = shmemi_arena_get(&w->arena->page[page].link) >> 32;
     w->used += pages;
+    if (task >= SHMEMI_TASKS)
+        return violation(w, "a block is charged to no task, page", page);
+    w->held[task] += pages;
     if (page & ((1ull << shmemi_log2_ceil(pages)) - 1))
         return violation(w, "a block is not aligned to its size, page", page);
-    if (w->roster &&
-        !shmemi_roster_client_alive(w->roster, shmemi_word_slot(word), shmemi_word_epoch(word)))
+    unsigned kind = shmemi_word_kind(word);
+    bool can_be_given = kind != SHMEMI_PAGE_CACHED;
+    if (!is_owner(w, shmemi_word_owner(word)) ||
+        (shmemi_word_owner(word) == SHMEMI_OWNER_POOL && !can_be_given))
         return violation(w, "a block belongs to no living client, page", page);
-    return shmemi_word_kind(word) == SHMEMI_PAGE_SPAN ? check_span(w, page, pages) : SHMEM_OK;
+    if (kind == SHMEMI_PAGE_OWNERS)
+        w->owners_pages++;
+    return kind == SHMEMI_PAGE_SPAN ? check_span(w, page, word, pages) : SHMEM_OK;
+}
+
+static shmem_status_t check_absent(walk_t *w, uint32_t page, uint64_t word, uint32_t pages)
+{
+    w->absent += pages;
+    if (page & ((1ull << shmemi_log2_ceil(pages)) - 1))
+        return violation(w, "an absent block is not aligned to its size, page", page);
+    if (page < shmemi_arena_get(&w->arena->control->state[SHMEMI_STATE_ABSENT_FROM]))
+        return violation(w, "an absent block lies before the first one, page", page);
+    if (w->roster && shmemi_word_owner(word) &&
+        !shmemi_roster_client_alive(w->roster, shmemi_word_slot(word), shmemi_word_epoch(word)))
+        return violation(w, "who brings memory for a block is dead, page", page);
+    return SHMEM_OK;
+}
+
+static shmem_status_t check_block(walk_t *w, uint32_t page, uint64_t word, uint32_t pages)
+{
+    switch (shmemi_word_kind(word)) {
+    case SHMEMI_PAGE_FREE:
+        return check_free(w, page, word);
+    case SHMEMI_PAGE_ABSENT:
+        return check_absent(w, page, word, pages);
+    default:
+        return check_taken(w, page, word, pages);
+    }
 }
 
 static shmem_status_t check_tiling(walk_t *w)
@@ -104,9 +182,7 @@ static shmem_status_t check_tiling(walk_t *w)
         uint32_t pages = shmemi_buddy_length(w->arena, p, word);
         if (!pages)
             return violation(w, "impossible block at page", page);
-        shmem_status_t status = shmemi_word_kind(word) == SHMEMI_PAGE_FREE
-                                    ? check_free(w, p, word)
-                                    : check_taken(w, p, word, pages);
+        shmem_status_t status = check_block(w, p, word, pages);
         if (status)
             return status;
         for (uint64_t i = page + 1; i < page + pages; i++)
@@ -146,8 +222,16 @@ static shmem_status_t check_counters(walk_t *w)
     uint64_t marks = 0;
     if (shmemi_arena_used(w->arena) != w->used)
         return violation(w, "wrong number of used pages", shmemi_arena_used(w->arena));
-    if (shmemi_arena_get((_Atomic uint64_t *)&c->state[SHMEMI_STATE_SPANS]) != w->spans)
-        return violation(w, "wrong number of spans", w->spans);
+    if (shmemi_arena_present(w->arena) + w->absent != w->arena->pages)
+        return violation(w, "wrong number of absent pages", w->absent);
+    if (shmemi_arena_get((_Atomic uint64_t *)&c->state[SHMEMI_STATE_SPANS]) != w->spans ||
+        shmemi_arena_get((_Atomic uint64_t *)&c->state[SHMEMI_STATE_SPAN_PAGES]) != w->span_pages)
+        return violation(w, "wrong number of spans or of their pages", w->spans);
+    for (uint32_t i = 0; i < SHMEMI_TASKS; i++)
+        if (shmemi_arena_get(&w->arena->charge[i].held) != w->held[i])
+            return violation(w, "wrong number of pages held by task", i);
+    if (w->owners_pages != w->owners_found)
+        return violation(w, "pages of owners without a span", w->owners_pages);
     for (uint32_t i = 0; i < w->arena->chunks; i++)
         marks += shmemi_span_mark(w->arena, i) != 0;
     return marks == w->marks ? SHMEM_OK : violation(w, "map bytes without a span", marks);

@@ -208,15 +208,14 @@ typedef struct shmemi_pool_header {
     uint32_t debug;                  /* 1: blocks have guards and traces */
     _Atomic uint32_t destroyed;      /* 1: its name is gone, nothing is allocated any more */
     _Atomic uint64_t root;           /* offset in the data + 1, 0: none */
-    _Atomic uint64_t capacity_pages; /* pages that are not ABSENT: sum over the arenas, a hint */
-    _Atomic uint64_t capacity_high;
-    _Atomic uint64_t growths; /* bumped after each growth */
-    _Atomic uint64_t returned_pages;
+    _Atomic uint64_t capacity_high;  /* most pages that ever had memory */
+    _Atomic uint64_t growths;        /* bumped after each growth */
+    _Atomic uint64_t returned_pages; /* returned to the system, in all */
     _Atomic uint64_t overruns, uses_after_free; /* found in a debug pool */
     shmemi_mutex_t tasks_lock; /* who gives a task its name */
     shmemi_bell_t bell;        /* of those who wait until something is given back */
     uint32_t system_node[SHMEMI_POOL_NODES]; /* number + 1 of each arena's node; 0: unknown */
-    uint64_t reserved[452];
+    uint64_t reserved[453];
 } shmemi_pool_header_t;
 SHMEMI_PIN(shmemi_pool_header_t, ready, 48);
 SHMEMI_PIN_SIZE(shmemi_pool_header_t, 4096);

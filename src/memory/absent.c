@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Claiming, splitting and ending of blocks without memory; see absent.h. */
+#include "memory/absent.h"
+
+#include "base/status.h"
+
+#define LAYER "memory"
+
+static shmem_status_t corrupt(const shmemi_arena_t *arena, uint32_t page)
+{
+    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                       "arena %u: impossible block at page %u, or a full journal; shared memory "
+                       "was overwritten, make a new pool",
+                       arena->index, page);
+}
+
+static uint64_t word_at(const shmemi_arena_t *arena, uint32_t page)
+{
+    return shmemi_arena_get(&arena->page[page].word);
+}
+
+/* Make the record of the block at `page` say this. */
+static bool record(shmemi_arena_t *arena, uint32_t page, uint32_t pages, uint64_t client,
+                   uint32_t row)
+{
+    return shmemi_arena_set(arena, &arena->page[page].link, (uint64_t)row << 32 | pages) &&
+           shmemi_arena_set(arena, &arena->page[page].word, client | SHMEMI_PAGE_ABSENT);
+}
+
+/* Are the pages [begin, end) free, or absent and nobody's? *busy: some are absent and somebody's.
+ */
+static bool is_open(const shmemi_arena_t *arena, uint32_t begin, uint64_t end, bool *busy)
+{
+    uint32_t head;
+    if (!shmemi_buddy_locate(arena, begin, &head))
+        return false;
+    for (uint64_t page = head; page < end;) {
+        uint64_t word = word_at(arena, (uint32_t)page);
+        uint32_t pages = shmemi_buddy_length(arena, (uint32_t)page, word);
+        if (!pages || (shmemi_word_kind(word) != SHMEMI_PAGE_FREE && word != SHMEMI_PAGE_ABSENT)) {
+            *busy |= shmemi_word_kind(word) == SHMEMI_PAGE_ABSENT;
+            return false;
+        }
+        page += pages;
+    }
+    return true;
+}
+
+/* The first place where a block of `pages` pages aligned to 2^order would lie on free and absent
+ * pages only. */
+static shmem_status_t find(shmemi_arena_t *arena, uint32_t pages, unsigned order, uint32_t *begin)
+{
+    _Atomic uint64_t *hint = &arena->control->state[SHMEMI_STATE_ABSENT_FROM];
+    uint64_t from = shmemi_arena_get(hint), page, first = arena->pages;
+    uint32_t head;
+    bool busy = false;
+    for (page = from; page < arena->pages;) {
+        if (!shmemi_buddy_locate(arena, (uint32_t)page, &head))
+            return corrupt(arena, (uint32_t)page);
+        uint64_t word = word_at(arena, head);
+        page = (uint64_t)head + shmemi_buddy_length(arena, head, word);
+        if (shmemi_word_kind(word) != SHMEMI_PAGE_ABSENT)
+            continue;
+        if (head < first)
+            first = head;
+        uint32_t window = head >> order << order;
+        uint64_t end = (uint64_t)window + shmemi_buddy_extent(arena, window, order);
+        if (end - window >= pages && is_open(arena, window, end, &busy)) {
+            *begin = window;
+            break;
+        }
+        busy |= word != SHMEMI_PAGE_ABSENT;
+        page = end > page ? end : page;
+    }
+    if (first > from && !shmemi_arena_set(arena, hint, first))
+        return corrupt(arena, (uint32_t)first);
+    if (page < arena->pages || first < arena->pages)
+        shmemi_arena_commit(arena);
+    if (page >= arena->pages)
+        return busy ? SHMEM_ERR_BUSY : SHMEM_ERR_NOMEM;
+    return SHMEM_OK;
+}
+
+/* Split the unclaimed block at *page until one of at most `most` pages begins at `from`. */
+static shmem_status_t split(shmemi_arena_t *arena, uint32_t *page, uint32_t *pages, uint32_t from,
+                            uint32_t most)
+{
+    while (*page < from || *pages > most) {
+        uint32_t half = 1u << (shmemi_log2_ceil(*pages) - 1), upper = *page + half;
+        if (!record(arena, upper, *pages - half, 0, 0) || !record(arena, *page, half, 0, 0))
+            return corrupt(arena, *page);
+        *pages = from >= upper ? *pages - half : half;
+        *page = from >= upper ? upper : *page;
+    }
+    return SHMEM_OK;
+}
+
+static shmem_status_t claim_one(shmemi_arena_t *arena, shmemi_absent_owner_t owner, uint32_t *page,
+                                uint32_t *pages, uint32_t begin, uint64_t end)
+{
+    uint32_t from = *page > begin ? *page : begin;
+    uint64_t most = end - from;
+    if (most > SHMEMI_ABSENT_PIECE)
+        most = SHMEMI_ABSENT_PIECE;
+    shmem_status_t status = split(arena, page, pages, from, (uint32_t)most);
+    if (!status && !record(arena, *page, *pages, owner.client, owner.row))
+        status = corrupt(arena, *page);
+    SHMEMI_KILL_POINT("memory.absent.claimed");
+    if (!status)
+        shmemi_arena_commit(arena);
+    return status;
+}
+
+shmem_status_t shmemi_absent_claim(shmemi_arena_t *arena, shmemi_absent_owner_t owner,
+                                   uint32_t pages, unsigned align, uint32_t step, uint32_t *begin,
+                                   uint32_t *end)
+{
+    unsigned order = shmemi_log2_ceil(pages);
+    uint32_t page;
+    if (order < align)
+        order = align;
+    shmem_status_t status = find(arena, pages, order, begin);
+    if (status)
+        return status;
+    uint64_t stop = (uint64_t)*begin + shmemi_buddy_extent(arena, *begin, order);
+    if (stop < (uint64_t)*begin + step)
+        stop = (uint64_t)*begin + step;
+    if (stop > arena->pages)
+        stop = arena->pages;
+    if (!shmemi_buddy_locate(arena, *begin, &page))
+        return corrupt(arena, *begin);
+    while (page < stop && !status) {
+        uint64_t word = word_at(arena, page);
+        uint32_t length = shmemi_buddy_length(arena, page, word);
+        if (!length)
+            return corrupt(arena, page);
+        if (word == SHMEMI_PAGE_ABSENT)
+            status = claim_one(arena, owner, &page, &length, *begin, stop);
+        else if (shmemi_word_kind(word) != SHMEMI_PAGE_FREE)
+            break;
+        page += length;
+    }
+    *end = page < stop ? page : (uint32_t)stop;
+    return status;
+}
+
+bool shmemi_absent_next(const shmemi_arena_t *arena, shmemi_absent_owner_t owner, uint32_t begin,
+                        uint32_t end, uint32_t *page, uint32_t *pages)
+{
+    uint32_t head;
+    for (uint64_t p = begin; p < end; p = (uint64_t)head + *pages) {
+        if (!shmemi_buddy_locate(arena, (uint32_t)p, &head))
+            return false;
+        uint64_t word = word_at(arena, head), link = shmemi_arena_get(&arena->page[head].link);
+        *page = head;
+        *pages = shmemi_buddy_length(arena, head, word);
+        if (word == (owner.client | SHMEMI_PAGE_ABSENT) && link >> 32 == owner.row)
+            return head >= begin && *pages <= end - head;
+    }
+    return false;
+}
+
+shmem_status_t shmemi_absent_fill(shmemi_arena_t *arena, uint32_t page, uint32_t pages)
+{
+    uint64_t absent = shmemi_arena_get(&arena->control->state[SHMEMI_STATE_ABSENT]);
+    if (pages > absent || !shmemi_arena_count(arena, SHMEMI_STATE_ABSENT, -(int64_t)pages) ||
+        !shmemi_arena_set(arena, &arena->page[page].word, SHMEMI_PAGE_INTERIOR))
+        return corrupt(arena, page);
+    SHMEMI_KILL_POINT("memory.absent.filled");
+    return shmemi_buddy_insert(arena, page, page + pages);
+}
+
+shmem_status_t shmemi_absent_disown(shmemi_arena_t *arena, uint32_t page, uint32_t pages)
+{
+    return record(arena, page, pages, 0, 0) ? SHMEM_OK : corrupt(arena, page);
+}
+
+shmem_status_t shmemi_absent_withdraw(shmemi_arena_t *arena, shmemi_absent_owner_t owner,
+                                      unsigned least, uint32_t most, uint32_t *page,
+                                      uint32_t *pages)
+{
+    uint32_t found;
+    if (most >> least == 0)
+        return SHMEM_ERR_NOMEM;
+    shmem_status_t status = shmemi_buddy_remove_largest(arena, least, page, &found);
+    if (status)
+        return status;
+    if (most > SHMEMI_ABSENT_PIECE)
+        most = SHMEMI_ABSENT_PIECE;
+    *pages = found <= most ? found : 1u << shmemi_log2_floor(most);
+    if (*pages < found)
+        status = shmemi_buddy_insert(arena, *page + *pages, *page + found);
+    if (status)
+        return status;
+    _Atomic uint64_t *hint = &arena->control->state[SHMEMI_STATE_ABSENT_FROM];
+    if (!record(arena, *page, *pages, owner.client, owner.row) ||
+        !shmemi_arena_count(arena, SHMEMI_STATE_ABSENT, *pages) ||
+        (*page < shmemi_arena_get(hint) && !shmemi_arena_set(arena, hint, *page)))
+        return corrupt(arena, *page);
+    SHMEMI_KILL_POINT("memory.absent.withdrawn");
+    return SHMEM_OK;
+}
