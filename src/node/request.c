@@ -129,7 +129,7 @@ static shmem_status_t receive(shmemi_client_t *client, shmemi_wire_message_t *me
     return SHMEM_OK;
 }
 
-/* An answer came too late for who asked. What it opened is to be closed; more of these than fit stay
+/* An answer came too late for who asked. What it opened is to be closed; more than fit stay
  * open for this client until it ends. */
 static void note_stray(shmemi_client_t *client, const shmemi_wire_message_t *message)
 {
