@@ -47,7 +47,7 @@ pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 
 # The layers, lowest first. A layer may use those before it in this list, as far as
 # scripts/check-layers allows.
-set(SHMEM_LAYERS base os topo sync memory xport node job)
+set(SHMEM_LAYERS base os plan topo sync memory xport node job)
 
 # shmem_layer_sources(OUT layer): the C files of a layer.
 function(shmem_layer_sources out layer)
