@@ -140,9 +140,8 @@ static shmem_status_t check_taken(walk_t *w, uint32_t page, uint64_t word, uint3
     if (page & ((1ull << shmemi_log2_ceil(pages)) - 1))
         return violation(w, "a block is not aligned to its size, page", page);
     unsigned kind = shmemi_word_kind(word);
-    bool can_be_given = kind != SHMEMI_PAGE_CACHED;
-    if (!is_owner(w, shmemi_word_owner(word)) ||
-        (shmemi_word_owner(word) == SHMEMI_OWNER_POOL && !can_be_given))
+    uint64_t owner = shmemi_word_owner(word);
+    if (!is_owner(w, owner) || (owner == SHMEMI_OWNER_POOL && kind == SHMEMI_PAGE_CACHED))
         return violation(w, "a block belongs to no living client, page", page);
     if (kind == SHMEMI_PAGE_OWNERS)
         w->owners_pages++;

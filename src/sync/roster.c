@@ -120,15 +120,13 @@ shmem_status_t shmemi_roster_client_add(shmemi_roster_t *roster, const char *nam
                        SHMEMI_CLIENTS - 1);
 }
 
-void shmemi_roster_client_remove(shmemi_roster_t *roster, uint32_t slot, bool died)
+/* Returns the slot's new epoch. */
+static uint32_t slot_end(shmemi_roster_t *roster, uint32_t slot, bool died)
 {
-    if (slot == SERVER_SLOT || slot >= SHMEMI_CLIENTS)
-        return;
     shmemi_roster_client_t *c = &roster->clients[slot];
-    atomic_store_explicit(&c->state, SHMEMI_CLIENT_DEAD, memory_order_relaxed);
-    uint32_t e = atomic_load_explicit(&c->epoch, memory_order_relaxed);
+    uint32_t next = epoch_after(atomic_load_explicit(&c->epoch, memory_order_relaxed));
     /* SYNC roster-client: release, pairs with acquire in shmemi_roster_client_alive() */
-    atomic_store_explicit(&c->epoch, epoch_after(e), memory_order_release);
+    atomic_store_explicit(&c->epoch, next, memory_order_release);
     SHMEMI_KILL_POINT("sync.roster.client_remove.bumped");
     uint32_t limit = shmemi_row_limit(roster);
     for (uint32_t row = 1; row < limit; row++)
@@ -139,6 +137,21 @@ void shmemi_roster_client_remove(shmemi_roster_t *roster, uint32_t slot, bool di
         atomic_fetch_add_explicit(&roster->deaths, 1, memory_order_release);
         shmemi_futex_wake(&roster->deaths, INT_MAX);
     }
+    return next;
+}
+
+uint32_t shmemi_roster_server_next(shmemi_roster_t *roster)
+{
+    return slot_end(roster, SERVER_SLOT, true);
+}
+
+void shmemi_roster_client_remove(shmemi_roster_t *roster, uint32_t slot, bool died)
+{
+    if (slot == SERVER_SLOT || slot >= SHMEMI_CLIENTS)
+        return;
+    shmemi_roster_client_t *c = &roster->clients[slot];
+    atomic_store_explicit(&c->state, SHMEMI_CLIENT_DEAD, memory_order_relaxed);
+    slot_end(roster, slot, died);
     c->pid = 0;
     memset(c->name, 0, sizeof c->name);
     atomic_store_explicit(&c->state, SHMEMI_CLIENT_FREE, memory_order_release);
@@ -221,14 +234,17 @@ void shmemi_row_free_slot(shmemi_roster_t *roster, uint32_t row, uint32_t slot, 
 
 /* ---- words ---- */
 
-/* The name of a client, which that client chose and may be changing. */
-static void name_copy(const shmemi_roster_client_t *client, char name[SHMEMI_CLIENT_NAME + 1])
+void shmemi_roster_client_name(const shmemi_roster_t *roster, uint32_t slot, char *name,
+                               size_t bytes)
 {
-    memcpy(name, client->name, SHMEMI_CLIENT_NAME);
-    name[SHMEMI_CLIENT_NAME] = 0;
-    for (char *at = name; *at; at++)
+    char text[SHMEMI_CLIENT_NAME + 1] = "";
+    if (slot < SHMEMI_CLIENTS)
+        memcpy(text, roster->clients[slot].name, SHMEMI_CLIENT_NAME);
+    text[SHMEMI_CLIENT_NAME] = 0;
+    for (char *at = text; *at; at++)
         if (*at < ' ' || *at > '~')
             *at = '?';
+    snprintf(name, bytes, "%s", text);
 }
 
 const char *shmemi_roster_who(const shmemi_roster_t *roster, uint32_t row, uint32_t epoch,
@@ -248,7 +264,7 @@ const char *shmemi_roster_who(const shmemi_roster_t *roster, uint32_t row, uint3
     snprintf(text, bytes, "process %d", pid);
     if (!alive || slot >= SHMEMI_CLIENTS)
         return text;
-    name_copy(&roster->clients[slot], name);
+    shmemi_roster_client_name(roster, slot, name, sizeof name);
     if (*name)
         snprintf(text, bytes, "process %d (%s)", pid, name);
     return text;

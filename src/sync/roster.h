@@ -103,8 +103,17 @@ shmem_status_t shmemi_roster_client_add(shmemi_roster_t *roster, const char *nam
  * it `died`, bump `deaths` and wake its futex. The slot is free afterwards. */
 void shmemi_roster_client_remove(shmemi_roster_t *roster, uint32_t slot, bool died);
 
+/* Server side, by the successor of one that was killed: the killed one's epoch and rows go as those
+ * of a client that died. Returns the epoch of the server from now on. */
+uint32_t shmemi_roster_server_next(shmemi_roster_t *roster);
+
 /* Is the client (slot, epoch) still there? Out-of-range slots are dead. */
 bool shmemi_roster_client_alive(const shmemi_roster_t *roster, uint32_t slot, uint32_t epoch);
+
+/* The name of the client in a slot (which it chose, and may be changing), printable, into
+ * name[bytes]. */
+void shmemi_roster_client_name(const shmemi_roster_t *roster, uint32_t slot, char *name,
+                               size_t bytes);
 
 /* Is the thread (row, epoch) still there? Out-of-range rows are dead. */
 static inline bool shmemi_roster_thread_alive(const shmemi_roster_t *roster, uint32_t row,
