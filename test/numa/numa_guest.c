@@ -6,6 +6,7 @@
  *
  *   shmem.memory=1,1,1,0   nodes with memory        shmem.cpus=1,1,0,1  processors of each node
  *   shmem.distances=10,20,20,10                     the table, row by row
+ *   shmem.latency=60,126,126,60   shmem.bandwidth=20,10,10,20   with attributes: ns, GB/s
  *
  * It ends with the line "GUEST passed" or "GUEST failed" on the console.
  */
@@ -23,13 +24,14 @@
 #include "os/segment.h"
 #include "os/space.h"
 
-enum { SMALL_PAGES = 512 };
+enum { SMALL_PAGES = 512, PAIRS_MAX = NODES_MAX * NODES_MAX };
 
 int expected_nodes, memory[NODES_MAX], cpus[NODES_MAX];
 shmem_topology_t topology;
-static double distances[NODES_MAX * NODES_MAX];
+static double latency[PAIRS_MAX], bandwidth[PAIRS_MAX];
+static bool has_attributes; /* the firmware's, not distances alone */
 
-/* Numbers after shmem.NAME= on the kernel's command line. */
+/* Numbers after shmem.NAME= on the kernel's command line; 0 without. */
 static int read_list(const char *name, double *out, int room)
 {
     static char line[4096];
@@ -38,7 +40,8 @@ static int read_list(const char *name, double *out, int room)
     CHECK(f != NULL && fgets(line, sizeof line, f) != NULL);
     fclose(f);
     char *p = strstr(line, name);
-    CHECK(p != NULL);
+    if (!p)
+        return 0;
     for (p += strlen(name); n<room && * p> ' '; p += *p == ',')
         out[n++] = strtod(p, &p);
     return n;
@@ -48,13 +51,20 @@ static void read_expectations(void)
 {
     double list[NODES_MAX];
     expected_nodes = read_list("shmem.memory=", list, NODES_MAX);
+    CHECK(expected_nodes > 0);
     for (int i = 0; i < expected_nodes; i++)
         memory[i] = (int)list[i];
     CHECK_EQ(read_list("shmem.cpus=", list, NODES_MAX), expected_nodes);
     for (int i = 0; i < expected_nodes; i++)
         cpus[i] = (int)list[i];
-    CHECK_EQ(read_list("shmem.distances=", distances, NODES_MAX * NODES_MAX),
-             expected_nodes * expected_nodes);
+    int pairs = expected_nodes * expected_nodes;
+    CHECK_EQ(read_list("shmem.distances=", latency, PAIRS_MAX), pairs);
+    for (int i = 0; i < pairs; i++) {
+        bandwidth[i] = 120 / latency[i];
+        latency[i] *= 9;
+    }
+    has_attributes = read_list("shmem.latency=", latency, PAIRS_MAX) == pairs &&
+                     read_list("shmem.bandwidth=", bandwidth, PAIRS_MAX) == pairs;
 }
 
 static void topology_is_right(void)
@@ -74,16 +84,24 @@ static void topology_is_right(void)
     CHECK_EQ(shmem_topology_processors(topology), total);
 }
 
+static void check_close(const char *what, int from, int to, double got, double wanted)
+{
+    if (got < wanted * 0.999 || got > wanted * 1.001)
+        harness_fail(__FILE__, __LINE__, "%s %d to %d: %g, expected %g", what, from, to, got,
+                     wanted);
+}
+
 static void distances_are_the_firmwares(void)
 {
-    for (int i = 0; i < expected_nodes; i++)
-        for (int j = 0; j < expected_nodes; j++) {
-            double wanted = distances[i * expected_nodes + j] * 9, got;
-            got = shmem_topology_latency(topology, i, j);
-            if (got < wanted - 0.01 || got > wanted + 0.01)
-                harness_fail(__FILE__, __LINE__, "latency %d to %d: %g, expected %g", i, j, got,
-                             wanted);
-        }
+    int n = expected_nodes;
+    CHECK_EQ(shmem_topology_latency_source(topology),
+             has_attributes ? SHMEM_TOPOLOGY_ATTRIBUTES : SHMEM_TOPOLOGY_DISTANCES);
+    for (int i = 0; i < n * n; i++) {
+        check_close("latency", i / n, i % n, shmem_topology_latency(topology, i / n, i % n),
+                    latency[i]);
+        check_close("bandwidth", i / n, i % n, shmem_topology_bandwidth(topology, i / n, i % n),
+                    bandwidth[i]);
+    }
 }
 
 /* Processors are numbered node by node. */

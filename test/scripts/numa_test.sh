@@ -55,10 +55,18 @@ boot() {
 
 build_initramfs
 
-boot two-nodes "shmem.memory=1,1 shmem.cpus=1,1 shmem.distances=10,21,21,10" \
-  -m 512 -smp 2 -object memory-backend-ram,id=m0,size=256M -object memory-backend-ram,id=m1,size=256M \
-  -numa node,nodeid=0,cpus=0,memdev=m0 -numa node,nodeid=1,cpus=1,memdev=m1 \
-  -numa dist,src=0,dst=1,val=21 &
+# the firmware tells nanoseconds and MB/s (the kernel shows those of each node's own processors)
+lb() { # INITIATOR TARGET NS MB/S
+  echo "-numa hmat-lb,initiator=$1,target=$2,hierarchy=memory,data-type=access-latency,latency=$3" \
+    "-numa hmat-lb,initiator=$1,target=$2,hierarchy=memory,data-type=access-bandwidth,bandwidth=$4M"
+}
+# shellcheck disable=SC2046
+boot two-nodes "shmem.memory=1,1 shmem.cpus=1,1 shmem.distances=10,21,21,10 shmem.latency=60,147,126,70 shmem.bandwidth=20.9715,4.99321,9.98643,10.4858" \
+  -machine hmat=on -m 512 -smp 2 \
+  -object memory-backend-ram,id=m0,size=256M -object memory-backend-ram,id=m1,size=256M \
+  -numa node,nodeid=0,cpus=0,memdev=m0,initiator=0 -numa node,nodeid=1,cpus=1,memdev=m1,initiator=1 \
+  -numa dist,src=0,dst=1,val=21 \
+  $(lb 0 0 60 20000) $(lb 0 1 150 5000) $(lb 1 0 150 5000) $(lb 1 1 70 10000) &
 first=$!
 
 # a ring of three with processors, the third without memory, and a far node with memory alone
