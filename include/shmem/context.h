@@ -73,7 +73,8 @@ SHMEM_API shmem_status_t shmem_context_init(shmem_context_t *context);
  * fewer than 64 others of its kind since; later it is undefined.
  * Returns SHMEM_OK, or what ended badly (PEER_DEAD with the name of a PE that died in the job's
  * life, MISMATCH when a PE called something else here): the context is gone in every case, except
- * for STATE: it is finalized already, or another thread is inside a collective call of it.
+ * for STATE: it is finalized already, or another thread is inside a collective call of it; and
+ * BUSY: operations in flight have memory pinned (shmem/arena.h), wait for them and call it again.
  */
 SHMEM_API shmem_status_t shmem_context_finalize(shmem_context_t context);
 

@@ -19,6 +19,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "job/arenas.h"
 #include "job/crowd.h"
 #include "job/graves.h"
 #include "job/launcher.h"
@@ -117,6 +118,7 @@ static shmemi_actor_t closed_actor; /* id 0 */
 static void context_clear(shmem_context_t c)
 {
     bool inherited = shmemi_context_is_inherited(c);
+    shmemi_arenas_withdraw_all(c);
     shmemi_pool_drop_all(c);
     shmemi_memory_drop_all(c);
     if (inherited) {
@@ -125,6 +127,7 @@ static void context_clear(shmem_context_t c)
         shmemi_control_close(c);
         shmemi_control_release_held(c);
     }
+    shmemi_arenas_destroy(c);
     shmemi_client_detach(c->client);
     shmem_topology_destroy(c->topology);
     free(c->sources);
@@ -138,6 +141,8 @@ static shmem_status_t context_create(shmem_context_t c, const shmem_context_para
     const char *job = NULL;
     char name[SHMEMI_CLIENT_NAME];
     shmem_status_t status = context_setup(c, p, &job);
+    if (!status)
+        status = shmemi_arenas_create(c);
     if (status)
         return status;
     c->sources = calloc((size_t)c->size * 3, sizeof *c->sources);
@@ -278,7 +283,10 @@ shmem_status_t shmem_context_finalize(shmem_context_t context)
         return shmemi_fail(SHMEM_ERR_STATE, LAYER,
                            "another thread is inside a collective call of PE %d: the context stays",
                            context->rank);
-    shmem_status_t status = leave(context);
+    shmem_status_t status = shmemi_arenas_quiesce(context);
+    if (status)
+        return status;
+    status = leave(context);
     shmem_error_detail_t detail = *shmem_error_detail();
     char text[SHMEMI_BROKEN_TEXT * 2];
     snprintf(text, sizeof text, "%s", detail.text);
@@ -293,6 +301,20 @@ shmem_status_t shmem_context_finalize(shmem_context_t context)
 }
 
 /* ---- what a context says of itself ---- */
+
+shmem_status_t shmemi_context_check(shmem_context_t context, const char *what)
+{
+    if (shmemi_context_is_closed(context))
+        return shmemi_fail(SHMEM_ERR_STATE, LAYER,
+                           "%s: the context is finalized; make a new one with shmem_context_init()",
+                           what);
+    if (shmemi_context_is_inherited(context))
+        return shmemi_fail(SHMEM_ERR_STATE, LAYER,
+                           "%s: this context belongs to the parent of this forked process; make a "
+                           "new one",
+                           what);
+    return SHMEM_OK;
+}
 
 int shmem_context_rank(shmem_context_t context)
 {

@@ -17,6 +17,7 @@
 
 #include "base/fault.h"
 #include "base/status.h"
+#include "job/arenas.h"
 #include "job/graves.h"
 #include "job/mapped.h"
 #include "job/peers.h"
@@ -269,17 +270,24 @@ shmem_status_t shmem_memory_create(shmem_context_t context, shmem_memory_t *memo
 
 /* ---- the end ---- */
 
+/* No operation of an engine needs it any more. */
+static void release_and_bury(void *memory)
+{
+    struct shmem_memory *m = memory;
+    release(m);
+    m->context = NULL;
+    shmemi_bury(&destroyed, m);
+}
+
 static void bury(struct shmem_memory *m)
 {
     shmemi_mapped_lock();
     if (m->maps)
         shmemi_mapped_remove_locked(m);
     m->maps = 0;
-    release(m);
     m->magic = SHMEMI_MEMORY_DEAD;
-    m->context = NULL;
     shmemi_mapped_unlock();
-    shmemi_bury(&destroyed, m);
+    shmemi_arenas_remove(m->context, m, release_and_bury, m);
 }
 
 static void unlink_live(struct shmem_memory *m)

@@ -9,6 +9,7 @@
 
 #include "base/fault.h"
 #include "base/status.h"
+#include "job/arenas.h"
 #include "job/mapped.h"
 #include "os/segment.h"
 #include "os/space.h"
@@ -49,20 +50,50 @@ static shmem_status_t map_locked(shmem_memory_t m)
     return shmemi_segment_populate(from, bytes, huge, (int)c->settings.fill_threads, NULL);
 }
 
+/* Every PE's part is an arena. */
+static void list_parts(const void *owner, shmemi_arena_taker_t *taker)
+{
+    const struct shmem_memory *m = owner;
+    for (int r = 0; r < m->context->size; r++) {
+        const shmemi_arena_range_t part = {shmemi_memory_part(m, r), m->stride, -1, r};
+        taker->take(taker, &part);
+    }
+}
+
+static shmem_status_t map_first_locked(shmem_memory_t m)
+{
+    shmem_status_t status = map_locked(m);
+    if (status)
+        return status;
+    const shmemi_arena_source_t source = {.owner = m,
+                                          .kind = SHMEM_ARENA_SYMMETRIC,
+                                          .segment = &m->segment,
+                                          .base = m->base,
+                                          .writable = true,
+                                          .list = list_parts};
+    status = shmemi_arenas_add(m->context, &source);
+    if (!status)
+        shmemi_mapped_add_locked(m);
+    return status;
+}
+
 void *shmem_memory_map(shmem_memory_t memory)
 {
     if (usable(memory))
         return NULL;
     void *address = NULL;
     shmemi_mapped_lock();
-    if (memory->maps || map_locked(memory) == SHMEM_OK) {
-        if (!memory->maps)
-            shmemi_mapped_add_locked(memory);
+    if (memory->maps || map_first_locked(memory) == SHMEM_OK) {
         memory->maps++;
         address = shmemi_memory_part(memory, memory->context->rank);
     }
     shmemi_mapped_unlock();
     return address;
+}
+
+static void unmap(void *base)
+{
+    shmemi_space_unmap(base);
 }
 
 shmem_status_t shmem_memory_unmap(void *address)
@@ -79,7 +110,7 @@ shmem_status_t shmem_memory_unmap(void *address)
         status = shmem_error_detail()->status;
     else if (--m->maps == 0) {
         shmemi_mapped_remove_locked(m);
-        shmemi_space_unmap(m->base);
+        shmemi_arenas_remove(m->context, m, unmap, m->base);
         m->base = NULL;
     }
     shmemi_mapped_unlock();
