@@ -79,6 +79,9 @@ static inline bool shmemi_context_is_inherited(shmem_context_t context)
     return context->actor && context->actor->fork_generation != shmemi_fork_generation();
 }
 
+/* STATE: the context is finalized, or a forked parent's. `what`: the function that was called. */
+shmem_status_t shmemi_context_check(shmem_context_t context, const char *what);
+
 /* The context's view of the machine, made at the first call. */
 shmem_status_t shmemi_context_topology(shmem_context_t context, shmem_topology_t *topology);
 

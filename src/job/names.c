@@ -4,6 +4,16 @@
 
 #include <string.h>
 
+#include "node/wire.h"
+
+bool shmemi_name_is_good(const char *name, size_t room)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "._-/";
+    size_t n = strnlen(name, room);
+    return n && n < room && strspn(name, allowed) == n && shmemi_wire_name_is_valid(name);
+}
+
 uint64_t shmemi_names_generation(shmem_context_t context)
 {
     return shmemi_client_names_gone(context->client);

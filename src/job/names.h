@@ -33,6 +33,10 @@ typedef struct shmemi_names {
     shmemi_name_t *bucket[SHMEMI_NAME_BUCKETS];
 } shmemi_names_t;
 
+/* What users may call an object: 1 to room - 1 letters, digits, '.', '_', '-' or '/', and no '..'
+ * between slashes. */
+bool shmemi_name_is_good(const char *name, size_t room);
+
 /* To be read before the server is asked. */
 uint64_t shmemi_names_generation(shmem_context_t context);
 

@@ -96,7 +96,7 @@ static shmem_status_t create_check(shmem_context_t context, const char *name,
     shmem_status_t status =
         shmemi_params_take(params, sizeof *params, LEAST_PARAMS, given, "shmem_pool_params_t");
     if (!status)
-        status = shmemi_pool_context_check(context, "shmem_pool_create");
+        status = shmemi_context_check(context, "shmem_pool_create");
     if (!status)
         status = params_check(params);
     if (!status && name)

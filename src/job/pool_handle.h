@@ -56,9 +56,6 @@ static inline bool shmemi_pool_is_open(shmem_pool_t pool)
 /* The handle of an operation is bad: INVALID (NULL), STATE (not open any more). */
 shmem_status_t shmemi_pool_unusable(shmem_pool_t pool, const char *what);
 
-/* STATE: the context is finalized, or a forked parent's. */
-shmem_status_t shmemi_pool_context_check(shmem_context_t context, const char *what);
-
 /* ---- pool_names.c ---- */
 
 /* The name of a pool's segment into full[SHMEMI_NAME_MAX + 1]. INVALID. */

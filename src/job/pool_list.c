@@ -35,7 +35,7 @@ shmem_status_t shmem_pool_destroy(shmem_context_t context, const char *name)
     if (!context || !name)
         return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
                            "shmem_pool_destroy wants a context and a name");
-    shmem_status_t status = shmemi_pool_context_check(context, "shmem_pool_destroy");
+    shmem_status_t status = shmemi_context_check(context, "shmem_pool_destroy");
     if (!status)
         status = shmemi_pool_name_make(name, full);
     if (!status)
@@ -78,7 +78,7 @@ shmem_status_t shmem_pool_list(shmem_context_t context, shmem_pool_entry_t *entr
         return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
                            "shmem_pool_list wants a context, a place for the number of pools, and "
                            "for as many entries as it is told");
-    shmem_status_t status = shmemi_pool_context_check(context, "shmem_pool_list");
+    shmem_status_t status = shmemi_context_check(context, "shmem_pool_list");
     if (status)
         return status;
     size_t found = 0;

@@ -4,17 +4,8 @@
 
 #include "base/status.h"
 #include "job/pool_handle.h"
-#include "node/wire.h"
 
 #define LAYER "job"
-
-static bool is_good(const char *name, size_t room)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                  "._-/";
-    size_t n = strnlen(name, room);
-    return n && n < room && strspn(name, allowed) == n && shmemi_wire_name_is_valid(name);
-}
 
 static shmem_status_t bad_name(const char *what, const char *name, int room)
 {
@@ -26,7 +17,7 @@ static shmem_status_t bad_name(const char *what, const char *name, int room)
 
 shmem_status_t shmemi_pool_name_make(const char *name, char *full)
 {
-    if (!is_good(name, SHMEM_POOL_NAME))
+    if (!shmemi_name_is_good(name, SHMEM_POOL_NAME))
         return bad_name("pool", name, SHMEM_POOL_NAME);
     memcpy(full, SHMEMI_POOL_PREFIX, sizeof SHMEMI_POOL_PREFIX - 1);
     strcpy(full + sizeof SHMEMI_POOL_PREFIX - 1, name);
@@ -40,7 +31,7 @@ shmem_status_t shmemi_pool_task_make(shmem_context_t context, const char *name, 
         name = context->settings.task;
     if (!*name && name == context->settings.task)
         return SHMEM_OK;
-    if (!is_good(name, SHMEM_TASK_NAME))
+    if (!shmemi_name_is_good(name, SHMEM_TASK_NAME))
         return bad_name("task", name, SHMEM_TASK_NAME);
     strcpy(task, name);
     return SHMEM_OK;
@@ -76,18 +67,4 @@ __attribute__((noinline, cold)) shmem_status_t shmemi_pool_unusable(shmem_pool_t
                        "%s: the pool was closed, by shmem_pool_close() or with its context: open "
                        "it again",
                        what);
-}
-
-shmem_status_t shmemi_pool_context_check(shmem_context_t context, const char *what)
-{
-    if (shmemi_context_is_closed(context))
-        return shmemi_fail(SHMEM_ERR_STATE, LAYER,
-                           "%s: the context is finalized; make a new one with shmem_context_init()",
-                           what);
-    if (shmemi_context_is_inherited(context))
-        return shmemi_fail(SHMEM_ERR_STATE, LAYER,
-                           "%s: this context belongs to the parent of this forked process; make a "
-                           "new one",
-                           what);
-    return SHMEM_OK;
 }

@@ -276,7 +276,7 @@ shmem_status_t shmem_pool_open_as(shmem_context_t context, const char *name, con
     if (!context || !name || !pool)
         return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
                            "opening a pool wants a context, a name and a place for the pool");
-    shmem_status_t status = shmemi_pool_context_check(context, "shmem_pool_open");
+    shmem_status_t status = shmemi_context_check(context, "shmem_pool_open");
     if (!status)
         status = shmemi_pool_name_make(name, full);
     if (!status)
