@@ -134,22 +134,6 @@ static shmem_status_t count_processors(const scan_t *scan, shmem_topology_t topo
 
 /* ---- memory ---- */
 
-/* MemFree of a node of this machine; 0 when the system does not say. */
-static uint64_t free_of(int os_index)
-{
-    char path[80], line[128];
-    unsigned long long kib;
-    uint64_t bytes = 0;
-    snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", os_index);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "Node %*d MemFree: %llu kB", &kib) == 1)
-            bytes = kib * 1024;
-    if (f)
-        fclose(f);
-    return bytes;
-}
-
 static uint64_t pages_times(int name)
 {
     long pages = sysconf(name), size = sysconf(_SC_PAGESIZE);
@@ -169,7 +153,8 @@ static void fill_memory(const scan_t *scan, shmem_topology_t topology)
             node->total_bytes = pages_times(_SC_PHYS_PAGES);
             node->free_bytes = pages_times(_SC_AVPHYS_PAGES);
         } else {
-            node->free_bytes = free_of(node->os_index);
+            shmemi_topo_room_t room;
+            node->free_bytes = shmemi_topo_room_of(node->os_index, &room) ? room.free : 0;
         }
         if (node->free_bytes > node->total_bytes)
             node->free_bytes = node->total_bytes;

@@ -62,6 +62,16 @@ bool shmemi_topo_complete(double *m, const double *base, int n);
 shmem_status_t shmemi_topo_derive(struct hwloc_topology *machine, struct hwloc_obj *const *nodes,
                                   shmem_topology_t topology);
 
+/* ---- room.c ---- */
+
+typedef struct shmemi_topo_room {
+    uint64_t free, available; /* bytes: unused; that can be had, by giving up cached files, too */
+} shmemi_topo_room_t;
+
+/* From a node's meminfo. false: the file does not tell. */
+bool shmemi_topo_room_read(const char *path, shmemi_topo_room_t *room);
+bool shmemi_topo_room_of(int os_index, shmemi_topo_room_t *room);
+
 /* ---- saved.c ---- */
 
 /* Replace the matrices by those measured on this machine, if there are such for exactly this shape.

@@ -21,6 +21,11 @@ int shmemi_topo_current_node(shmem_topology_t topology);
 shmem_status_t shmemi_topo_bind(shmem_topology_t topology, void *address, uint64_t bytes, int node,
                                 int strict);
 
+/* Can `bytes` more be had on a node, as far as the system tells? To be asked before pages of a
+ * range are made that is strictly bound: a node without room is not refused by the kernel, the OOM
+ * killer looks for a victim. NOMEM with the arithmetic. */
+shmem_status_t shmemi_topo_afford(shmem_topology_t topology, int node, uint64_t bytes);
+
 /* Ask the kernel where pages are (move_pages): nodes[i] for address + i * page_bytes; -1: not
  * present or unknown. UNSUPPORTED: the kernel does not say. */
 shmem_status_t shmemi_topo_placement(shmem_topology_t topology, const void *address, size_t pages,

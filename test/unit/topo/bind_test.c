@@ -2,6 +2,7 @@
 /* Placement on this machine, whatever it has, and under a profile that refuses the calls for it.
  * Several real nodes: see test/scripts/numa_test.sh. */
 #include <linux/mempolicy.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -129,6 +130,43 @@ static void placement_in_batches(void)
     shmem_topology_destroy(t);
 }
 
+/* Files as the kernel writes them, whole and cut off. */
+static void room_of_a_node(void)
+{
+    static const char text[] = "Node 3 MemTotal:       262144000 kB\nNode 3 MemFree:  1000 kB\n"
+                               "Node 3 MemUsed:  9 kB\nNode 3 Active(file):  200 kB\n"
+                               "Node 3 Inactive(file):  1000000 kB\nNode 3 SReclaimable:  64 kB\n"
+                               "Node 3 Inactive(anon):  77777777 kB\n";
+    char path[] = "/tmp/shmem-room-test-XXXXXX";
+    int fd = mkstemp(path);
+    shmemi_topo_room_t room;
+    CHECK(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1);
+    CHECK(shmemi_topo_room_read(path, &room));
+    CHECK_EQ(room.free, 1000 * 1024);
+    CHECK_EQ(room.available, (1000 + 200 + 1000000 + 32) * 1024 - 256 * MIB);
+    CHECK(ftruncate(fd, 80) == 0 && shmemi_topo_room_read(path, &room));
+    CHECK_EQ(room.available, 0); /* less than what is kept back */
+    CHECK(ftruncate(fd, 0) == 0 && !shmemi_topo_room_read(path, &room));
+    close(fd);
+    unlink(path);
+    CHECK(!shmemi_topo_room_read(path, &room));
+}
+
+static void more_than_a_node_has(void)
+{
+    shmemi_topo_room_t room;
+    shmem_topology_t t = pretended(2);
+    if (!shmemi_topo_room_of(0, &room))
+        SKIP("this kernel does not tell what nodes have");
+    CHECK(room.free > 0 && room.available > 0);
+    CHECK_OK(shmemi_topo_afford(t, 0, MIB));
+    CHECK_STATUS(shmemi_topo_afford(t, 0, 1ull << 50), SHMEM_ERR_NOMEM);
+    CHECK(strstr(shmem_error_detail()->text, "1073741824 MiB are wanted on node 0") != NULL);
+    t->is_this_machine = false;
+    CHECK_OK(shmemi_topo_afford(t, 0, 1ull << 50));
+    shmem_topology_destroy(t);
+}
+
 static int lines;
 static char text_seen[640];
 
@@ -191,6 +229,8 @@ int main(void)
     RUN(bad_parameters);
     RUN(pages_are_where_they_were_bound);
     RUN(placement_in_batches);
+    RUN(room_of_a_node);
+    RUN(more_than_a_node_has);
     RUN(a_container_refuses);
     RUN(other_machines_bind_nothing);
     RUN(own_policy_is_untouched);
