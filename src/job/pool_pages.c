@@ -60,9 +60,13 @@ static shmem_status_t bind_arenas(const shmemi_pool_view_t *view, uint64_t capac
     return status;
 }
 
-static shmem_status_t reserve(const shmemi_pool_view_t *view, uint64_t offset, uint64_t length)
+static shmem_status_t reserve(const shmemi_pool_view_t *view, shmem_topology_t topology, int node,
+                              uint64_t offset, uint64_t length)
 {
     SHMEMI_KILL_POINT("job.pool.reserving");
+    shmem_status_t status = shmemi_topo_afford(topology, node, length);
+    if (status)
+        return status;
     return shmemi_segment_reserve_huge(view->segment.fd, offset, length,
                                        shmemi_pool_huge(view->context, view->segment.bytes));
 }
@@ -77,12 +81,12 @@ shmem_status_t shmemi_pool_pages_make(const shmemi_pool_view_t *view,
     for (int i = 0; i < nodes && !status; i++) {
         status = shmemi_pool_bookkeeping_range(capacity, nodes, i, &offset, &length);
         if (!status)
-            status = reserve(view, offset, length);
+            status = reserve(view, topology, i, offset, length);
     }
     for (int i = 0; i < nodes && !status; i++) {
         status = shmemi_pool_arena_range(capacity, nodes, i, &offset, &length);
         if (!status)
-            status = reserve(view, offset, first < length ? first : length);
+            status = reserve(view, topology, i, offset, first < length ? first : length);
     }
     return status;
 }
