@@ -216,6 +216,7 @@ int main(int argc, char **argv)
     params.address = options.address;
     params.exit_when_unused = options.is_private;
     params.all_users = options.all_users;
+    params.takeover = 1;
     shmem_status_t status = shmem_server_create(&server, &params);
     if (status)
         return create_failed(&options, status);

@@ -20,7 +20,9 @@ typedef struct shmem_server *shmem_server_t;
 typedef enum shmem_server_event {
     SHMEM_SERVER_ATTACHED = 0, /* a client came */
     SHMEM_SERVER_DETACHED,     /* it said goodbye */
-    SHMEM_SERVER_DIED          /* its process ended without a goodbye; it is repaired next */
+    SHMEM_SERVER_DIED,         /* its process ended without a goodbye; it is repaired next */
+    SHMEM_SERVER_TAKEN_OVER    /* this is another process from now on, of this pid (see params,
+                                  takeover); `client` is 0 */
 } shmem_server_event_t;
 
 /* `client` is the client's slot, used again after its end; `pid` its process as the server sees it,
@@ -38,10 +40,15 @@ typedef struct shmem_server_params {
     void *observer_user;
     int all_users; /* 1: serve every user, not only the own one and root. Wants to run as root, to
                       give each segment to its user */
+    int takeover; /* 1: have a second process, the keeper, while shmem_server_run() runs. Should the
+                     server be killed, the keeper starts its successor, which returns from the same
+                     call in its place; clients notice nothing. Only for a process of one thread
+                     that does nothing else: both share all its descriptors, and the successor
+                     closes those above 2 that are not the server's */
 } shmem_server_params_t;
 #define SHMEM_SERVER_PARAMS_INIT                                                                   \
     {                                                                                              \
-        sizeof(shmem_server_params_t), 0, 0, 0, 0, 0, 0                                            \
+        sizeof(shmem_server_params_t), 0, 0, 0, 0, 0, 0, 0                                         \
     }
 
 /*

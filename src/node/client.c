@@ -19,6 +19,8 @@
 
 #define LAYER "node"
 
+enum { ATTEMPTS = 8 }; /* to attach to a server that is killed meanwhile */
+
 /* ---- attach ---- */
 
 /* Anybody may take an abstract name: who listens must be the user himself, or root. */
@@ -130,6 +132,11 @@ static void say_goodbye(shmemi_client_t *client, bool wait)
         shmemi_socket_send(client->socket.fd, &message, message.header.bytes, NULL, 0, 0);
 }
 
+static shmem_status_t grow_rows(void *client)
+{
+    return shmemi_client_grow(client);
+}
+
 /* The program's patience, but enough for a server that runs, and not for ever. */
 static int64_t hello_patience(const shmemi_settings_t *settings)
 {
@@ -162,6 +169,8 @@ shmem_status_t shmemi_client_hello(shmemi_client_t *client, const char *name,
         return status;
     }
     shmemi_actor_init(&client->actor, client->roster, slot, epoch, settings->spin);
+    client->actor.grow = grow_rows;
+    client->actor.grow_user = client;
     return SHMEM_OK;
 }
 
@@ -192,13 +201,19 @@ static shmem_status_t attach_to(shmemi_client_t *client, const shmemi_settings_t
                            "socket address may have",
                            settings->server, sizeof client->address - 1);
     memcpy(client->address, settings->server, length + 1);
-    shmem_status_t status = shmemi_client_connect(client);
+    shmem_status_t status = SHMEM_ERR_SERVER_LOST;
+    for (int i = 0; i < ATTEMPTS && status == SHMEM_ERR_SERVER_LOST; i++) {
+        shmemi_client_disconnect(client); /* it was killed: its successor listens */
+        status = shmemi_client_connect(client);
+        if (status == SHMEM_OK)
+            status = shmemi_client_hello(client, name, settings);
+    }
     if (status == SHMEM_ERR_NO_SERVER)
         return shmemi_fail(SHMEM_ERR_NO_SERVER, LAYER,
                            "no node server listens at %s, where SHMEM_SERVER (or the program) says "
                            "it is; start it with: shmemd --address %s",
                            client->address, client->address);
-    return status ? status : shmemi_client_hello(client, name, settings);
+    return status;
 }
 
 shmem_status_t shmemi_client_attach(const shmemi_settings_t *settings, const char *name,

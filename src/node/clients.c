@@ -39,6 +39,8 @@ void shmemi_peer_bury(shmem_server_t server, shmemi_peer_t *peer)
     } else {
         shmemi_peers_remove(&server->attached, peer);
     }
+    if (peer->record)
+        shmemi_state_peer_drop(peer->record);
     shmemi_server_unwatch(server, &peer->socket);
     shmemi_server_unwatch(server, &peer->life);
     peer->state = SHMEMI_PEER_GONE;
@@ -94,18 +96,34 @@ static shmem_status_t take_slot(shmem_server_t server, shmemi_peer_t *peer)
     return SHMEM_OK;
 }
 
-/* From here on its death is noticed and repaired. */
-static void admit(shmem_server_t server, shmemi_peer_t *peer)
+/* Its hello counts as not answered yet. */
+static void note(shmem_server_t server, shmemi_peer_t *peer, const shmemi_wire_hello_t *hello)
 {
+    shmemi_state_peer_t *record = peer->record = &server->state->peers[peer->slot];
+    record->epoch = peer->epoch;
+    record->socket = peer->socket.fd;
+    record->life = peer->life.fd;
+    record->lacks_membarrier = peer->lacks_membarrier;
+    record->who = peer->who;
+    record->death = 0;
+    memcpy(record->name, peer->name, sizeof record->name);
+    record->request.hello = *hello;
+    shmemi_state_peer_publish(record);
+}
+
+/* From here on its death is noticed and repaired. */
+static void admit(shmem_server_t server, shmemi_peer_t *peer, const shmemi_wire_hello_t *hello)
+{
+    note(server, peer, hello);
     shmemi_peers_remove(&server->half_open, peer);
     server->half_opens--;
     shmemi_peers_append(&server->attached, peer);
     peer->state = SHMEMI_PEER_ATTACHED;
     server->clients++;
-    server->had_client = true;
+    server->state->had_client = true;
     if (peer->lacks_membarrier)
         shmemi_home_fence(server, true);
-    while (server->thread_limit < SHMEMI_FIRST_ROWS + ROWS_PER_CLIENT * server->clients &&
+    while (server->state->thread_limit < SHMEMI_FIRST_ROWS + ROWS_PER_CLIENT * server->clients &&
            shmemi_home_grow(server) == SHMEM_OK)
         ;
     shmemi_log(SHMEM_LOG_INFO, LAYER, "client %u: %s, process %d", peer->slot, peer->name,
@@ -113,7 +131,7 @@ static void admit(shmem_server_t server, shmemi_peer_t *peer)
     shmemi_server_observe(server, SHMEM_SERVER_ATTACHED, peer);
 }
 
-static void welcome(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence)
+void shmemi_clients_welcome(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence)
 {
     shmemi_wire_message_t answer;
     shmemi_wire_begin(&answer, SHMEMI_WIRE_WELCOME, sequence);
@@ -165,9 +183,9 @@ void shmemi_clients_hello(shmem_server_t server, shmemi_peer_t *peer,
         hello_refuse(server, peer, sequence, status);
         return;
     }
-    admit(server, peer);
+    admit(server, peer, hello);
     SHMEMI_KILL_POINT("node.hello.admitted");
-    welcome(server, peer, sequence);
+    shmemi_clients_welcome(server, peer, sequence);
 }
 
 /* ---- goodbye, counts ---- */
@@ -192,8 +210,8 @@ void shmemi_clients_counts(shmem_server_t server, shmemi_peer_t *peer, uint32_t 
     answer.counts.suspects = server->suspects;
     answer.counts.segments = server->table.count;
     answer.counts.segment_bytes = server->table.bytes;
-    answer.counts.deaths = server->deaths;
-    answer.counts.reclaimed_blocks = server->reclaimed;
-    answer.counts.thread_limit = server->thread_limit;
+    answer.counts.deaths = server->state->deaths;
+    answer.counts.reclaimed_blocks = server->state->reclaimed;
+    answer.counts.thread_limit = server->state->thread_limit;
     shmemi_connection_answer(server, peer, &answer, -1);
 }

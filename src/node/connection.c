@@ -125,6 +125,8 @@ void shmemi_connection_lost(shmem_server_t server, shmemi_peer_t *peer)
     }
     if (peer->state != SHMEMI_PEER_ATTACHED)
         return;
+    peer->record->socket = -1;
+    peer->record->request.header.magic = 0;
     shmemi_server_unwatch(server, &peer->socket);
     shmemi_segments_wait_no_more(peer);
     peer->state = SHMEMI_PEER_SUSPECT; /* it may still use what it has mapped */
@@ -147,6 +149,8 @@ bool shmemi_connection_answer(shmem_server_t server, shmemi_peer_t *peer,
     shmem_status_t status =
         shmemi_socket_send(peer->socket.fd, message, message->header.bytes, &fd, fd >= 0, 0);
     SHMEMI_KILL_POINT("node.answer.sent");
+    if (peer->record)
+        peer->record->request.header.magic = 0; /* whatever comes now is not done twice */
     if (status == SHMEM_OK)
         return true;
     if (status == SHMEM_ERR_TIMEOUT)
@@ -186,7 +190,7 @@ static void grow(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence)
         return;
     }
     shmemi_wire_begin(&answer, SHMEMI_WIRE_GROWN, sequence);
-    answer.grown.thread_limit = server->thread_limit;
+    answer.grown.thread_limit = server->state->thread_limit;
     shmemi_connection_answer(server, peer, &answer, -1);
 }
 
@@ -206,6 +210,9 @@ static bool serve(shmem_server_t server, shmemi_peer_t *peer, const shmemi_wire_
         return true;
     case SHMEMI_WIRE_SEGMENT_CLOSE:
         shmemi_segments_close(server, peer, &message->close);
+        return true;
+    case SHMEMI_WIRE_SEGMENT_GROW:
+        shmemi_growing_request(server, peer, &message->grow);
         return true;
     case SHMEMI_WIRE_SEGMENT_UNLINK:
         shmemi_names_unlink(server, peer, &message->unlink);
@@ -250,15 +257,29 @@ static void dispatch(shmem_server_t server, shmemi_peer_t *peer,
     part(server, peer, message->header.sequence, status);
 }
 
+void shmemi_connection_redo(shmem_server_t server, shmemi_peer_t *peer)
+{
+    const shmemi_wire_message_t *request = &peer->record->request;
+    uint32_t sequence = request->header.sequence;
+    if (!request->header.magic)
+        return;
+    shmem_status_t status = shmemi_wire_check(request, request->header.bytes);
+    if (status == SHMEM_OK && request->header.type == SHMEMI_WIRE_HELLO)
+        shmemi_clients_welcome(server, peer, sequence);
+    else if (status || !serve(server, peer, request))
+        part(server, peer, sequence, SHMEM_ERR_PROTOCOL);
+}
+
+/* A client's request is received where it outlives the server. */
 bool shmemi_connection_receive(shmem_server_t server, shmemi_peer_t *peer)
 {
-    shmemi_wire_message_t message;
+    shmemi_wire_message_t first, *message = peer->record ? &peer->record->request : &first;
     int fds[SHMEMI_SOCKET_FDS], nfds = 0;
     size_t got = 0;
     if (peer->socket.fd < 0)
         return false;
     shmem_status_t status =
-        shmemi_socket_receive(peer->socket.fd, &message, sizeof message, &got, fds, &nfds, 0);
+        shmemi_socket_receive(peer->socket.fd, message, sizeof *message, &got, fds, &nfds, 0);
     if (status == SHMEM_ERR_TIMEOUT)
         return false;
     if (status == SHMEM_ERR_PROTOCOL || status == SHMEM_ERR_LIMIT) {
@@ -270,11 +291,11 @@ bool shmemi_connection_receive(shmem_server_t server, shmemi_peer_t *peer)
         return true;
     }
     SHMEMI_KILL_POINT("node.receive.received");
-    status = shmemi_wire_check(&message, got);
+    status = shmemi_wire_check(message, got);
     if (status)
-        part(server, peer, got >= sizeof message.header ? message.header.sequence : 0, status);
+        part(server, peer, got >= sizeof message->header ? message->header.sequence : 0, status);
     else
-        dispatch(server, peer, &message, nfds == 1 ? fds[0] : -1, nfds);
+        dispatch(server, peer, message, nfds == 1 ? fds[0] : -1, nfds);
     for (int i = 0; i < nfds; i++)
         close(fds[i]);
     return true;

@@ -30,7 +30,10 @@
 
 #define LAYER "node"
 
-enum { LAST_WORDS = 16 }; /* messages that a process may have sent before it ended */
+enum {
+    LAST_WORDS = 16, /* messages that a process may have sent before it ended */
+    ANYBODY = 0      /* as slot and epoch: whoever is dead */
+};
 
 #define TURN_NS        5000000
 #define PATIENCE_NS    2000000 /* long enough to get a lock that is always held, but by turns */
@@ -92,7 +95,7 @@ static shmem_status_t reclaim(shmem_server_t server, const shmemi_entry_t *entry
                                      &blocks);
         shmemi_space_unmap(address);
     }
-    server->reclaimed += blocks;
+    server->state->reclaimed += blocks;
     if (status && status != SHMEM_ERR_TIMEOUT)
         shmemi_log(SHMEM_LOG_ERROR, LAYER, "pool '%s': blocks of client %u are lost: %s",
                    entry->spec.name, slot, shmem_error_detail()->text);
@@ -128,6 +131,11 @@ int64_t shmemi_death_retry(shmem_server_t server, bool may_wait)
     return next;
 }
 
+void shmemi_death_sweep(shmem_server_t server, shmemi_entry_t *entry)
+{
+    retry_add(server, entry, ANYBODY, ANYBODY);
+}
+
 void shmemi_death_forget(shmem_server_t server, const shmemi_entry_t *entry)
 {
     shmemi_retry_t **link = &server->retries;
@@ -148,7 +156,9 @@ void shmemi_death_repair(shmem_server_t server, shmemi_peer_t *peer, bool died)
 {
     shmemi_roster_client_t *row = &server->roster->clients[peer->slot];
     if (died) {
-        server->deaths++;
+        if (!peer->record->death) /* once, however often this is begun */
+            peer->record->death = server->state->deaths + 1;
+        server->state->deaths = peer->record->death;
         shmemi_log(SHMEM_LOG_WARN, LAYER, "client %u (%s, process %d) died", peer->slot, peer->name,
                    (int)peer->who.pid);
         shmemi_server_observe(server, SHMEM_SERVER_DIED, peer);

@@ -46,7 +46,7 @@ static shmem_status_t roster_map(shmem_server_t server)
         status = random_start(&start);
         if (status)
             return status;
-        shmemi_table_init(&server->table, start);
+        shmemi_table_init(&server->table, start, server->state);
         status = shmemi_ranges_take(&server->table.ranges, sizeof(shmemi_roster_t),
                                     &server->roster_offset);
         if (status)
@@ -80,7 +80,7 @@ shmem_status_t shmemi_home_make(shmem_server_t server)
     status = roster_map(server);
     if (status)
         goto close_fd;
-    server->thread_limit = SHMEMI_FIRST_ROWS;
+    server->state->thread_limit = SHMEMI_FIRST_ROWS;
     shmemi_roster_init(server->roster, SHMEMI_FIRST_ROWS);
     shmemi_table_publish(&server->table, &server->roster->names_gone);
     if (!shmemi_barrier_register())
@@ -93,6 +93,24 @@ close_fd:
     close(server->roster_fd);
     server->roster_fd = -1;
     return status;
+}
+
+void shmemi_home_resume(shmem_server_t server)
+{
+    shmemi_roster_t *roster = server->roster;
+    shmemi_actor_fini(&server->actor);
+    uint32_t epoch = shmemi_roster_server_next(roster);
+    server->fences = 0;
+    if (!shmemi_barrier_register())
+        shmemi_home_fence(server, true);
+    for (const shmemi_peer_t *peer = server->attached.first; peer; peer = peer->next)
+        if (peer->lacks_membarrier)
+            shmemi_home_fence(server, true);
+    /* SYNC fence-needed: relaxed; only ever lowered here, and who needs it was counted before */
+    atomic_store_explicit(&roster->fence_needed, server->fences, memory_order_relaxed);
+    atomic_store_explicit(&roster->thread_limit, server->state->thread_limit, memory_order_relaxed);
+    shmemi_table_publish(&server->table, &roster->names_gone);
+    shmemi_actor_init(&server->actor, roster, 0, epoch, server->settings.spin);
 }
 
 void shmemi_home_close(shmem_server_t server)
@@ -109,7 +127,7 @@ void shmemi_home_close(shmem_server_t server)
 
 shmem_status_t shmemi_home_grow(shmem_server_t server)
 {
-    uint32_t old = server->thread_limit;
+    uint32_t old = server->state->thread_limit;
     uint32_t rows = old * 2 < SHMEMI_THREADS ? old * 2 : SHMEMI_THREADS;
     if (rows == old)
         return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER,
@@ -121,7 +139,7 @@ shmem_status_t shmemi_home_grow(shmem_server_t server)
     if (status)
         return status;
     SHMEMI_KILL_POINT("node.home.grow.reserved");
-    server->thread_limit = rows;
+    server->state->thread_limit = rows;
     atomic_store_explicit(&server->roster->thread_limit, rows, memory_order_relaxed);
     return SHMEM_OK;
 }

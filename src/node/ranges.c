@@ -68,6 +68,18 @@ static bool ranges_make_room(shmemi_ranges_t *ranges)
     return true;
 }
 
+static shmem_status_t ranges_insert(shmemi_ranges_t *ranges, size_t index, uint64_t offset,
+                                    uint64_t length)
+{
+    if (!ranges_make_room(ranges))
+        return shmemi_quiet(SHMEM_ERR_NOMEM, LAYER, "no memory for the table of address ranges");
+    memmove(&ranges->taken[index + 1], &ranges->taken[index],
+            (ranges->count - index) * sizeof ranges->taken[0]);
+    ranges->taken[index] = (shmemi_range_t){offset, length};
+    ranges->count++;
+    return SHMEM_OK;
+}
+
 shmem_status_t shmemi_ranges_take(shmemi_ranges_t *ranges, uint64_t bytes, uint64_t *offset)
 {
     uint64_t length, place;
@@ -84,14 +96,22 @@ shmem_status_t shmemi_ranges_take(shmemi_ranges_t *ranges, uint64_t bytes, uint6
                             "which holds %zu segments; close some",
                             (unsigned long long)bytes, (unsigned long long)ranges->limit,
                             ranges->count);
-    if (!ranges_make_room(ranges))
-        return shmemi_quiet(SHMEM_ERR_NOMEM, LAYER, "no memory for the table of address ranges");
-    memmove(&ranges->taken[index + 1], &ranges->taken[index],
-            (ranges->count - index) * sizeof ranges->taken[0]);
-    ranges->taken[index] = (shmemi_range_t){place, length};
-    ranges->count++;
-    *offset = place;
-    return SHMEM_OK;
+    shmem_status_t status = ranges_insert(ranges, index, place, length);
+    if (status == SHMEM_OK)
+        *offset = place;
+    return status;
+}
+
+shmem_status_t shmemi_ranges_put(shmemi_ranges_t *ranges, uint64_t offset, uint64_t bytes)
+{
+    uint64_t length;
+    size_t index = ranges_after(ranges, offset);
+    if (offset % SHMEMI_SPACE_UNIT || !shmemi_round_up(bytes, SHMEMI_SPACE_UNIT, &length) ||
+        !shmemi_range_inside(offset, length += SHMEMI_SPACE_UNIT, ranges->limit) ||
+        (index < ranges->count && ranges->taken[index].offset < offset + length))
+        return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER, "place %llx of the address range is not free",
+                            (unsigned long long)offset);
+    return ranges_insert(ranges, index, offset, length);
 }
 
 void shmemi_ranges_give(shmemi_ranges_t *ranges, uint64_t offset)

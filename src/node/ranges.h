@@ -34,6 +34,9 @@ void shmemi_ranges_fini(shmemi_ranges_t *ranges);
 /* Take a place for a segment of `bytes` > 0. LIMIT: no hole is large enough. NOMEM. */
 shmem_status_t shmemi_ranges_take(shmemi_ranges_t *ranges, uint64_t bytes, uint64_t *offset);
 
+/* Take the place at `offset` that a segment of `bytes` had. LIMIT: it is not free. NOMEM. */
+shmem_status_t shmemi_ranges_put(shmemi_ranges_t *ranges, uint64_t offset, uint64_t bytes);
+
 /* Give back the place that begins at `offset`; one that was not taken is ignored. */
 void shmemi_ranges_give(shmemi_ranges_t *ranges, uint64_t offset);
 

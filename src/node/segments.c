@@ -2,10 +2,9 @@
 /*
  * Segments as clients ask for them: create, open, close, wait for one that is being made.
  *
- *   Invariant  for every peer: hold_count = sum over its holds of count
- *              for every entry: opens = sum over all peers of their counts of it
+ * A predecessor may have been killed when it had done what a request asks for, and before it
+ * answered: a hold that the request changed says so.
  */
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,56 +17,6 @@
 #define LAYER "node"
 
 #define INLINE_BYTES 0x800000ull /* more than 8 MiB are reserved by a thread of their own */
-
-/* ---- holds ---- */
-
-static shmemi_hold_t **hold_find(shmemi_peer_t *peer, uint64_t id)
-{
-    shmemi_hold_t **link = &peer->holds;
-    while (*link && (*link)->entry->id != id)
-        link = &(*link)->next;
-    return link;
-}
-
-static shmem_status_t hold_add(shmemi_peer_t *peer, shmemi_entry_t *entry)
-{
-    if (peer->hold_count >= SHMEMI_HOLDS)
-        return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER,
-                            "this client has %d segments open already; close some", SHMEMI_HOLDS);
-    shmemi_hold_t *hold = *hold_find(peer, entry->id);
-    if (!hold) {
-        hold = SHMEMI_FAULT("node.hold.add") ? NULL : malloc(sizeof *hold);
-        if (!hold)
-            return shmemi_quiet(SHMEM_ERR_NOMEM, LAYER,
-                                "the node server has no memory to note an "
-                                "open segment");
-        *hold = (shmemi_hold_t){peer->holds, entry, 0};
-        peer->holds = hold;
-        entry->users++;
-    }
-    hold->count++;
-    entry->opens++;
-    peer->hold_count++;
-    return SHMEM_OK;
-}
-
-static void hold_drop(shmem_server_t server, shmemi_peer_t *peer, shmemi_hold_t **link,
-                      uint32_t count)
-{
-    shmemi_hold_t *hold = *link;
-    shmemi_entry_t *entry = hold->entry;
-    hold->count -= count;
-    entry->opens -= count;
-    peer->hold_count -= count;
-    if (!hold->count) {
-        *link = hold->next;
-        free(hold);
-        entry->users--;
-    }
-    if (!entry->opens)
-        shmemi_death_forget(server, entry);
-    shmemi_table_drop_unused(&server->table, entry);
-}
 
 /* ---- answers ---- */
 
@@ -99,7 +48,8 @@ static void hand_over(shmem_server_t server, shmemi_peer_t *peer, shmemi_entry_t
     bool reads = wish->rights == SHMEMI_RIGHTS_READ;
     shmem_status_t status = reads ? shmemi_segment_read_only(entry->fd, &fd) : SHMEM_OK;
     if (status == SHMEM_OK) {
-        status = hold_add(peer, entry);
+        if (!server->redoing || !shmemi_hold_of_request(peer, wish->sequence))
+            status = shmemi_hold_add(server, peer, entry, wish);
         if (status && reads)
             close(fd);
     }
@@ -112,6 +62,16 @@ static void hand_over(shmem_server_t server, shmemi_peer_t *peer, shmemi_entry_t
     shmemi_connection_answer(server, peer, &answer, fd);
     if (reads)
         close(fd);
+}
+
+/* A create or open that a predecessor has done is only answered. */
+static bool done_before(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,
+                        uint32_t rights)
+{
+    const shmemi_hold_t *hold = server->redoing ? shmemi_hold_of_request(peer, sequence) : NULL;
+    if (hold)
+        hand_over(server, peer, hold->entry, &(shmemi_wish_t){sequence, rights, hold->created});
+    return hold;
 }
 
 static void hand_over_or_await(shmem_server_t server, shmemi_peer_t *peer, shmemi_entry_t *entry,
@@ -132,7 +92,7 @@ void shmemi_segments_settle(shmem_server_t server, shmemi_entry_t *entry, shmem_
     shmemi_wire_message_t answer;
     entry->waiting++; /* stays while we look at it */
     for (shmemi_peer_t *peer = server->attached.first; peer; peer = peer->next) {
-        if (peer->awaited != entry)
+        if (peer->awaited != entry || peer->awaited_bytes)
             continue;
         peer->awaited = NULL;
         entry->waiting--;
@@ -259,6 +219,8 @@ void shmemi_segments_create(shmem_server_t server, shmemi_peer_t *peer,
     uint32_t sequence = request->header.sequence;
     shmem_status_t status = create_check(request, &spec);
     shmemi_entry_t *entry = NULL;
+    if (done_before(server, peer, sequence, SHMEMI_RIGHTS_WRITE))
+        return;
     if (status == SHMEM_OK && spec.name[0])
         entry = shmemi_table_find(&server->table, spec.name);
     if (entry)
@@ -280,6 +242,8 @@ void shmemi_segments_open(shmem_server_t server, shmemi_peer_t *peer,
     char name[SHMEMI_WIRE_NAME];
     shmemi_entry_t *entry = NULL;
     shmem_status_t status;
+    if (done_before(server, peer, request->header.sequence, request->rights))
+        return;
     if (!shmemi_wire_name(request->name, sizeof request->name, request->name_bytes, name) ||
         !shmemi_wire_name_is_valid(name))
         status =
@@ -305,17 +269,19 @@ void shmemi_segments_close(shmem_server_t server, shmemi_peer_t *peer,
                            const shmemi_wire_close_t *request)
 {
     shmemi_wire_message_t answer;
-    shmemi_hold_t **link = hold_find(peer, request->id);
-    if (!*link) {
-        shmemi_connection_refuse(server, peer, request->header.sequence,
+    uint32_t sequence = request->header.sequence;
+    shmemi_hold_t **link = shmemi_hold_find(peer, request->id);
+    if (!*link && !server->redoing) {
+        shmemi_connection_refuse(server, peer, sequence,
                                  shmemi_quiet(SHMEM_ERR_NOT_FOUND, LAYER,
                                               "this client has no segment number %llu open",
                                               (unsigned long long)request->id));
         return;
     }
-    hold_drop(server, peer, link, 1);
+    if (*link && !(server->redoing && (*link)->sequence == sequence))
+        shmemi_hold_drop(server, peer, link, 1, sequence);
     SHMEMI_KILL_POINT("node.close.dropped");
-    shmemi_wire_begin(&answer, SHMEMI_WIRE_DONE, request->header.sequence);
+    shmemi_wire_begin(&answer, SHMEMI_WIRE_DONE, sequence);
     shmemi_connection_answer(server, peer, &answer, -1);
 }
 
@@ -325,11 +291,12 @@ void shmemi_segments_wait_no_more(shmemi_peer_t *peer)
         return;
     peer->awaited->waiting--; /* the thread that makes it still counts: it stays */
     peer->awaited = NULL;
+    peer->awaited_bytes = 0;
 }
 
 void shmemi_segments_release(shmem_server_t server, shmemi_peer_t *peer)
 {
     shmemi_segments_wait_no_more(peer);
     while (peer->holds)
-        hold_drop(server, peer, &peer->holds, peer->holds->count);
+        shmemi_hold_drop(server, peer, &peer->holds, peer->holds->count, 0);
 }

@@ -105,7 +105,9 @@ static shmem_status_t open_to_all(shmem_server_t server)
 
 static shmem_status_t open_all(shmem_server_t server, const shmem_server_params_t *params)
 {
-    shmem_status_t status = shmemi_settings_load(&server->settings);
+    shmem_status_t status = shmemi_state_create(&server->state);
+    if (status == SHMEM_OK)
+        status = shmemi_settings_load(&server->settings);
     if (status == SHMEM_OK)
         status = choose_address(server, params->address);
     if (status == SHMEM_OK)
@@ -139,6 +141,8 @@ static shmem_server_t server_alloc(const shmem_server_params_t *params)
     server->listener = (shmemi_source_t){SHMEMI_SOURCE_LISTENER, -1, NULL};
     server->stop = (shmemi_source_t){SHMEMI_SOURCE_STOP, -1, NULL};
     server->reserved = (shmemi_source_t){SHMEMI_SOURCE_RESERVED, -1, NULL};
+    server->keeper = (shmemi_source_t){SHMEMI_SOURCE_KEEPER, -1, NULL};
+    server->takeover = params->takeover != 0;
     server->all_users = params->all_users != 0;
     server->exit_when_unused = params->exit_when_unused != 0;
     server->observer = params->observer;
@@ -196,6 +200,8 @@ void shmem_server_destroy(shmem_server_t server)
         shmemi_socket_unlisten(server->address, server->listener.fd);
         server->listener.fd = -1;
         shmemi_reserve_fini(server);
+    } else {
+        shmemi_state_disown(server->state);
     }
     shmemi_death_forget(server, NULL);
     destroy_peers(server, &server->half_open);
@@ -208,6 +214,7 @@ void shmem_server_destroy(shmem_server_t server)
         close(server->spare);
     if (server->epoll >= 0)
         close(server->epoll);
+    shmemi_state_destroy(server->state);
     free(server);
 }
 
@@ -242,6 +249,9 @@ static bool handle(shmem_server_t server, shmemi_source_t *source)
     case SHMEMI_SOURCE_RESERVED:
         shmemi_reserve_collect(server);
         return false;
+    case SHMEMI_SOURCE_KEEPER:
+        shmemi_keeper_lost(server);
+        return false;
     case SHMEMI_SOURCE_SOCKET:
         shmemi_connection_receive(server, source->peer);
         return false;
@@ -257,7 +267,7 @@ static bool unused(const struct shmem_server *server, int64_t now, int64_t *next
 {
     if (!server->exit_when_unused || server->clients)
         return false;
-    if (server->had_client)
+    if (server->state->had_client)
         return true;
     int64_t end = server->started + server->first_client_ns;
     if (end < *next)
@@ -298,6 +308,11 @@ static shmem_status_t serve(shmem_server_t server)
     struct epoll_event events[EVENTS];
     bool stop = false;
     while (!stop) {
+        shmem_status_t status = SHMEM_OK;
+        if (server->keeper_due && !server->jobs)
+            status = shmemi_keeper_start(server);
+        if (status)
+            return status;
         int64_t retry = shmemi_death_retry(server, true), now = shmemi_clock_now();
         int64_t next = shmemi_connection_expire(server, now);
         next = retry < next ? retry : next;
@@ -324,7 +339,9 @@ shmem_status_t shmem_server_run(shmem_server_t server)
     /* SYNC server-running: acquire, pairs with release in shmem_server_run() */
     if (atomic_exchange_explicit(&server->running, true, memory_order_acquire))
         return shmemi_fail(SHMEM_ERR_STATE, LAYER, "shmem_server_run: another thread runs it");
+    server->keeper_due = server->takeover;
     shmem_status_t status = serve(server);
+    shmemi_keeper_stop(server);
     /* SYNC server-running: release, pairs with acquire in shmem_server_run() */
     atomic_store_explicit(&server->running, false, memory_order_release);
     return status;

@@ -8,6 +8,9 @@
  *     segments.c     create, open, close, answers        death.c       repair after a death
  *     making.c       the memory of a segment             reserve.c     the same in a thread
  *     rights.c       who may do what with a segment      names.c       unlink, list
+ *     growing.c      regions that grow
+ *     holds.c        who has what open                   state.c       what outlives the server
+ *     keeper.c       who starts its successor            resume.c      how that one begins
  *
  * A peer is one connection, from accept until its process is known to have ended or said goodbye:
  *
@@ -19,6 +22,8 @@
  *               socket.fd >= 0 unless SUSPECT or gone; life.fd >= 0 if ATTACHED or SUSPECT
  *               the roster's fence_needed = fences (the roster is clients' memory: what matters is
  *               kept here and only written there)
+ *               record is NULL exactly while HALF_OPEN; what it says, and what the records of holds
+ *               and segments say, is what is known here (state.h)
  */
 #ifndef SHMEMI_NODE_SERVER_CORE_H
 #define SHMEMI_NODE_SERVER_CORE_H
@@ -28,6 +33,7 @@
 #include <stdint.h>
 
 #include "base/settings.h"
+#include "node/state.h"
 #include "node/table.h"
 #include "node/wire.h"
 #include "os/identity.h"
@@ -48,6 +54,7 @@ typedef enum shmemi_source_kind {
     SHMEMI_SOURCE_LISTENER,
     SHMEMI_SOURCE_STOP,
     SHMEMI_SOURCE_RESERVED, /* a segment made by a thread is ready */
+    SHMEMI_SOURCE_KEEPER,   /* the pidfd of the keeper */
     SHMEMI_SOURCE_SOCKET,
     SHMEMI_SOURCE_LIFE /* a pidfd */
 } shmemi_source_kind_t;
@@ -68,7 +75,9 @@ typedef struct shmemi_wish {
 typedef struct shmemi_hold {
     struct shmemi_hold *next;
     shmemi_entry_t *entry;
-    uint32_t count;
+    uint32_t count, record;
+    uint32_t sequence; /* of the request that changed it last */
+    bool created;      /* which created the segment */
 } shmemi_hold_t;
 
 typedef enum shmemi_peer_state {
@@ -88,8 +97,10 @@ typedef struct shmemi_peer {
     bool lacks_membarrier;
     shmemi_hold_t *holds;
     uint32_t hold_count;     /* sum of counts */
-    shmemi_entry_t *awaited; /* a PENDING segment that it waits for */
+    shmemi_entry_t *awaited; /* a PENDING or growing segment that it waits for */
+    uint64_t awaited_bytes;  /* to which it shall grow; 0: it is PENDING */
     shmemi_wish_t wish;
+    shmemi_state_peer_t *record;
     char name[SHMEMI_CLIENT_NAME];
 } shmemi_peer_t;
 
@@ -104,11 +115,14 @@ struct shmemi_retry; /* a repair to be finished, see death.c */
 struct shmem_server {
     int epoll;
     int spare; /* given up for a moment to turn a connection away when descriptors run out */
-    shmemi_source_t listener, stop, reserved;
+    shmemi_source_t listener, stop, reserved, keeper;
     char address[SHMEMI_SERVER_ADDRESS];
     uid_t user;
     bool all_users; /* also others than `user` and root */
-    bool exit_when_unused, had_client;
+    bool exit_when_unused;
+    bool takeover, keeper_due; /* wants a keeper; lacks one */
+    bool redoing;              /* requests that a predecessor may have done already */
+    pid_t keeper_child;        /* 0: the keeper is not our child */
     int64_t first_client_ns, started, hello_ns;
     shmem_server_observer_t observer;
     void *observer_user;
@@ -118,14 +132,14 @@ struct shmem_server {
     shmemi_roster_t *roster;
     int roster_fd;
     uint64_t roster_offset;
-    uint32_t thread_limit, fences;
+    uint32_t fences;
     shmemi_actor_t actor;
 
+    shmemi_state_t *state;
     shmemi_table_t table;
     shmemi_peers_t half_open, attached, graves; /* attached: suspects, too */
     shmemi_peer_t *by_slot[SHMEMI_CLIENTS];
     uint32_t half_opens, clients, suspects;
-    uint64_t deaths, reclaimed;
 
     struct shmemi_job *jobs;      /* running */
     struct shmemi_retry *retries; /* pools whose repair has to wait, see death.c */
@@ -152,10 +166,14 @@ void shmemi_home_close(shmem_server_t server);
 shmem_status_t shmemi_home_grow(shmem_server_t server);
 /* Count a client without membarrier in or out; when in, writers fence from the return on. */
 void shmemi_home_fence(shmem_server_t server, bool more);
+/* In a successor: whatever the server before did with its own slot is a dead client's. */
+void shmemi_home_resume(shmem_server_t server);
 
 /* ---- connection.c ---- */
 
 void shmemi_connection_accept(shmem_server_t server);
+/* Serve the request that a predecessor left unanswered, if there is one. */
+void shmemi_connection_redo(shmem_server_t server, shmemi_peer_t *peer);
 /* Receive and serve one message. False: none was there. */
 bool shmemi_connection_receive(shmem_server_t server, shmemi_peer_t *peer);
 /* Send an answer with at most one descriptor (-1: none). False: the connection was given up. */
@@ -180,6 +198,8 @@ void shmemi_peer_reap(shmem_server_t server);
 
 void shmemi_clients_hello(shmem_server_t server, shmemi_peer_t *peer,
                           const shmemi_wire_hello_t *hello, int offered);
+/* Answer the hello of a peer that has its slot. */
+void shmemi_clients_welcome(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence);
 void shmemi_clients_goodbye(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence);
 void shmemi_clients_counts(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence);
 
@@ -198,6 +218,22 @@ void shmemi_segments_release(shmem_server_t server, shmemi_peer_t *peer);
 /* A PENDING entry is ready (status 0) or failed (`text`): answer all who wait. */
 void shmemi_segments_settle(shmem_server_t server, shmemi_entry_t *entry, shmem_status_t status,
                             const char *text);
+
+/* ---- holds.c ---- */
+
+/* The link to the peer's hold of segment `id`, or to NULL. */
+shmemi_hold_t **shmemi_hold_find(shmemi_peer_t *peer, uint64_t id);
+/* The peer opens the entry once more. LIMIT, NOMEM (quiet). */
+shmem_status_t shmemi_hold_add(shmem_server_t server, shmemi_peer_t *peer, shmemi_entry_t *entry,
+                               const shmemi_wish_t *wish);
+/* It closes it `count` times, by the request of that number. The entry may be gone afterwards. */
+void shmemi_hold_drop(shmem_server_t server, shmemi_peer_t *peer, shmemi_hold_t **link,
+                      uint32_t count, uint32_t sequence);
+/* A hold as its record says. NOMEM (quiet). */
+shmem_status_t shmemi_hold_restore(shmemi_peer_t *peer, shmemi_entry_t *entry, uint32_t record,
+                                   uint64_t word);
+/* The hold that the peer's request of this number changed, or NULL. */
+const shmemi_hold_t *shmemi_hold_of_request(const shmemi_peer_t *peer, uint32_t sequence);
 
 /* ---- rights.c ---- */
 
@@ -222,10 +258,24 @@ void shmemi_names_list(shmem_server_t server, shmemi_peer_t *peer,
 shmem_status_t shmemi_making_run(const shmemi_spec_t *spec, int *fd, uint64_t *bytes,
                                  uint64_t *page_bytes);
 
+/* ---- growing.c ---- */
+
+void shmemi_growing_request(shmem_server_t server, shmemi_peer_t *peer,
+                            const shmemi_wire_grow_t *request);
+/* A thread has reserved the pages up to `bytes` (status 0) or failed (`text`). */
+void shmemi_growing_settle(shmem_server_t server, shmemi_entry_t *entry, uint64_t bytes,
+                           shmem_status_t status, const char *text);
+/* Reserve [from, to) of a region's file; nothing of it when that fails. Any thread. */
+shmem_status_t shmemi_growing_reserve(int fd, uint64_t from, uint64_t to, int huge);
+/* Write the size into the last page of a region's file. */
+shmem_status_t shmemi_growing_publish(int fd, uint64_t file_bytes, uint64_t bytes);
+
 /* ---- reserve.c ---- */
 
 /* Make the memory of a PENDING entry in a thread. */
 shmem_status_t shmemi_reserve_start(shmem_server_t server, shmemi_entry_t *entry);
+/* Reserve the pages of a region up to `bytes` in a thread. */
+shmem_status_t shmemi_reserve_growth(shmem_server_t server, shmemi_entry_t *entry, uint64_t bytes);
 /* Some thread has finished. */
 void shmemi_reserve_collect(shmem_server_t server);
 /* Wait for all threads and drop what they made. */
@@ -241,7 +291,24 @@ void shmemi_death_noticed(shmem_server_t server, shmemi_peer_t *peer);
 /* Give back blocks of the dead, as far as it is due and quickly done. may_wait: a few ms for a
  * lock. Returns the time of the next try (perhaps past), or SHMEMI_FOREVER. */
 int64_t shmemi_death_retry(shmem_server_t server, bool may_wait);
+/* Give back later what anybody who is dead by then holds in this pool. */
+void shmemi_death_sweep(shmem_server_t server, shmemi_entry_t *entry);
 /* The segment goes (entry), or the server (NULL): nothing is left to repair. */
 void shmemi_death_forget(shmem_server_t server, const shmemi_entry_t *entry);
+
+/* ---- keeper.c ---- */
+
+/* Make a process that starts a successor when this one ends without shmemi_keeper_stop(). Returns
+ * in this server, and, if it is killed, again in each successor, where it has everything resumed:
+ * an error there says that this failed. One without a keeper goes on without. */
+shmem_status_t shmemi_keeper_start(shmem_server_t server);
+void shmemi_keeper_stop(shmem_server_t server);
+/* The keeper has ended: another one is due. */
+void shmemi_keeper_lost(shmem_server_t server);
+
+/* ---- resume.c ---- */
+
+/* Go on where the server before was killed. */
+shmem_status_t shmemi_resume(shmem_server_t server);
 
 #endif

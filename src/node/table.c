@@ -8,14 +8,15 @@
 
 #include "base/fault.h"
 #include "base/status.h"
+#include "node/state.h"
 #include "os/space.h"
 
 #define LAYER "node"
 
-void shmemi_table_init(shmemi_table_t *table, uint64_t start)
+void shmemi_table_init(shmemi_table_t *table, uint64_t start, struct shmemi_state *state)
 {
     memset(table, 0, sizeof *table);
-    table->next_id = 1;
+    table->state = state;
     shmemi_ranges_init(&table->ranges, start, SHMEMI_SPACE_BYTES);
 }
 
@@ -44,6 +45,8 @@ void shmemi_table_unlink(shmemi_table_t *table, shmemi_entry_t *entry)
         link = &(*link)->next;
     *link = entry->next;
     entry->spec.name[0] = 0;
+    if (entry->record)
+        shmemi_state_segment_save(table->state, entry);
     table->names_gone++;
     /* SYNC names-gone: release, pairs with acquire in shmemi_client_names_gone() */
     if (table->published)
@@ -53,6 +56,7 @@ void shmemi_table_unlink(shmemi_table_t *table, shmemi_entry_t *entry)
 static void entry_remove(shmemi_table_t *table, shmemi_entry_t *entry)
 {
     shmemi_table_unlink(table, entry);
+    shmemi_state_segment_drop(table->state, entry);
     *entry->newer_link = entry->newer;
     if (entry->newer)
         entry->newer->newer_link = entry->newer_link;
@@ -109,7 +113,7 @@ shmem_status_t shmemi_table_add(shmemi_table_t *table, const shmemi_spec_t *spec
         free(entry);
         return status;
     }
-    entry->id = table->next_id++;
+    entry->id = table->state->next_id++;
     entry->spec = *spec;
     entry->fd = -1;
     entry_link(table, entry);
@@ -124,6 +128,34 @@ void shmemi_table_ready(shmemi_table_t *table, shmemi_entry_t *entry, int fd, ui
     entry->bytes = bytes;
     entry->page_bytes = page_bytes;
     table->bytes += bytes;
+    shmemi_state_segment_save(table->state, entry);
+}
+
+shmem_status_t shmemi_table_restore(shmemi_table_t *table, const shmemi_entry_t *noted,
+                                    uint32_t record, shmemi_entry_t **out)
+{
+    shmemi_entry_t *entry = malloc(sizeof *entry);
+    if (!entry)
+        return shmemi_quiet(SHMEM_ERR_NOMEM, LAYER, "the node server has no memory for an entry");
+    shmem_status_t status = shmemi_ranges_put(&table->ranges, noted->offset, noted->spec.limit);
+    if (status) {
+        free(entry);
+        return status;
+    }
+    *entry = *noted;
+    entry->opens = entry->users = entry->waiting = 0;
+    entry->growing = false;
+    entry->record = record;
+    entry_link(table, entry);
+    table->bytes += entry->bytes;
+    *out = entry;
+    return SHMEM_OK;
+}
+
+void shmemi_table_grown(shmemi_table_t *table, shmemi_entry_t *entry, uint64_t bytes)
+{
+    entry->spec.bytes = bytes;
+    shmemi_state_segment_save(table->state, entry);
 }
 
 bool shmemi_table_drop_unused(shmemi_table_t *table, shmemi_entry_t *entry)

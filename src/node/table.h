@@ -33,7 +33,7 @@ enum {
 /* What a segment is to be: all that is known before it is made. */
 typedef struct shmemi_spec {
     char name[SHMEMI_WIRE_NAME]; /* "": anonymous, or unlinked */
-    uint64_t bytes;              /* as asked for */
+    uint64_t bytes;              /* as asked for, or to which it has grown */
     uint64_t limit;              /* of its file, as asked for; >= bytes */
     shmemi_segment_kind_t kind;
     int huge, reserve;
@@ -52,19 +52,21 @@ typedef struct shmemi_entry {
     uint64_t page_bytes;
     int fd; /* -1: PENDING */
     uint32_t opens, users, waiting;
+    bool growing;    /* by a thread */
+    uint32_t record; /* of the state that outlives the server; 0: PENDING */
 } shmemi_entry_t;
 
 typedef struct shmemi_table {
     shmemi_entry_t *buckets[SHMEMI_TABLE_BUCKETS];
     shmemi_entry_t *all;
     shmemi_ranges_t ranges;
-    uint64_t next_id;
+    struct shmemi_state *state; /* where entries are noted, and the next id */
     uint64_t count, bytes;
     uint64_t names_gone;
     _Atomic uint64_t *published; /* names_gone, for the clients; may be NULL */
 } shmemi_table_t;
 
-void shmemi_table_init(shmemi_table_t *table, uint64_t start);
+void shmemi_table_init(shmemi_table_t *table, uint64_t start, struct shmemi_state *state);
 /* Frees every entry, whoever uses it. */
 void shmemi_table_fini(shmemi_table_t *table);
 
@@ -74,9 +76,17 @@ shmemi_entry_t *shmemi_table_find(shmemi_table_t *table, const char *name);
 shmem_status_t shmemi_table_add(shmemi_table_t *table, const shmemi_spec_t *spec,
                                 shmemi_entry_t **entry);
 
+/* An entry as `noted` in record `record`, at its old place, not open by anybody. Noted ones come
+ * with ascending ids. LIMIT (the place is taken), NOMEM. */
+shmem_status_t shmemi_table_restore(shmemi_table_t *table, const shmemi_entry_t *noted,
+                                    uint32_t record, shmemi_entry_t **entry);
+
 /* PENDING is over: the memory is there. */
 void shmemi_table_ready(shmemi_table_t *table, shmemi_entry_t *entry, int fd, uint64_t bytes,
                         uint64_t page_bytes);
+
+/* Its first part is larger now. */
+void shmemi_table_grown(shmemi_table_t *table, shmemi_entry_t *entry, uint64_t bytes);
 
 /* Take the entry's name away: it is anonymous from now on. */
 void shmemi_table_unlink(shmemi_table_t *table, shmemi_entry_t *entry);

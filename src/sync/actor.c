@@ -138,20 +138,39 @@ static claim_t *claim_find(uint64_t actor_id)
     return NULL;
 }
 
-static shmem_status_t claim_row(const shmemi_actor_t *actor, uint32_t *row, uint32_t *epoch)
+/* The row, or 0: none of the first `usable` is free. */
+static uint32_t claim_any(const shmemi_actor_t *actor, uint32_t usable, uint32_t *epoch)
 {
     uint64_t owner = shmemi_row_owner(actor->slot, actor->epoch);
-    uint32_t limit = shmemi_row_limit(actor->roster);
-    uint32_t usable = limit > 1 ? limit - 1 : 0;
-    if (SHMEMI_FAULT("sync.actor.row"))
-        return shmemi_fail(SHMEM_ERR_INJECTED, "sync", "a row of the roster, refused by a test");
     for (uint32_t i = 0; i < usable; i++) {
         uint32_t candidate = 1 + (actor->slot * 2 + i) % usable;
-        if (shmemi_row_claim(actor->roster, candidate, owner, epoch)) {
-            *row = candidate;
-            return SHMEM_OK;
-        }
+        if (shmemi_row_claim(actor->roster, candidate, owner, epoch))
+            return candidate;
     }
+    return 0;
+}
+
+/* Are there more rows than `usable` by now? Others may have asked for them. */
+static bool more_rows(const shmemi_actor_t *actor, uint32_t usable)
+{
+    if (shmemi_row_limit(actor->roster) > usable + 1)
+        return true;
+    return actor->grow && actor->grow(actor->grow_user) == SHMEM_OK &&
+           shmemi_row_limit(actor->roster) > usable + 1;
+}
+
+static shmem_status_t claim_row(const shmemi_actor_t *actor, uint32_t *row, uint32_t *epoch)
+{
+    uint32_t usable = 0;
+    if (SHMEMI_FAULT("sync.actor.row"))
+        return shmemi_fail(SHMEM_ERR_INJECTED, "sync", "a row of the roster, refused by a test");
+    do {
+        uint32_t limit = shmemi_row_limit(actor->roster);
+        usable = limit > 1 ? limit - 1 : 0;
+        *row = claim_any(actor, usable, epoch);
+    } while (!*row && more_rows(actor, usable));
+    if (*row)
+        return SHMEM_OK;
     return shmemi_fail(SHMEM_ERR_LIMIT, "sync",
                        "no row for this thread: all %u thread rows of the node server are taken; "
                        "end some threads or clients",

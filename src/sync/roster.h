@@ -153,6 +153,8 @@ typedef struct shmemi_actor {
                                  0: closed */
     int64_t spin_ns;          /* polling before sleeping */
     bool crowded;             /* more busy threads than processors: poll less, yield first */
+    shmem_status_t (*grow)(void *user); /* asks for more rows when none is free; or NULL */
+    void *grow_user;
 } shmemi_actor_t;
 
 void shmemi_actor_init(shmemi_actor_t *actor, shmemi_roster_t *roster, uint32_t slot,
@@ -177,7 +179,7 @@ typedef struct shmemi_self {
     }
 extern _Thread_local shmemi_self_t shmemi_self_cache;
 
-/* Slow path: look up or claim. Returns NULL on error with the detail set: LIMIT (no row free),
+/* Slow path: look up or claim; asks actor->grow for rows. NULL with the detail set: LIMIT (no row),
  * STATE (forked child using its parent's context; closed; unknown to the server), NOMEM. */
 const shmemi_self_t *shmemi_self_lookup(const shmemi_actor_t *actor);
 

@@ -39,6 +39,10 @@ typedef struct fixture_server {
     int64_t first_client_ns;
     const char *listen_at;
     pid_t pid;
+    int takeover;       /* with a keeper; the fault is armed for the first server only */
+    _Atomic int serves; /* the process that is the server now */
+    _Atomic unsigned takeovers;
+    unsigned crashes; /* successors that end at once */
 } fixture_server_t;
 
 static shmem_server_t fixture_running;
@@ -49,6 +53,19 @@ static inline void fixture_stop(int number)
     shmem_server_stop(fixture_running);
 }
 
+static inline void fixture_taken_over(void *arg, shmem_server_event_t event, uint32_t client,
+                                      int pid)
+{
+    fixture_server_t *f = arg;
+    (void)client;
+    if (event != SHMEM_SERVER_TAKEN_OVER)
+        return;
+    shmemi_fault_disarm();
+    if (atomic_fetch_add(&f->takeovers, 1) < f->crashes)
+        raise(SIGKILL);
+    atomic_store(&f->serves, pid);
+}
+
 static inline void fixture_serve(void *arg)
 {
     fixture_server_t *f = arg;
@@ -57,7 +74,12 @@ static inline void fixture_serve(void *arg)
     params.address = f->listen_at;
     params.exit_when_unused = f->exit_when_unused;
     params.first_client_ns = f->first_client_ns;
-    if (f->fault_armed)
+    params.takeover = f->takeover;
+    if (f->takeover) {
+        params.observer = fixture_taken_over;
+        params.observer_user = f;
+    }
+    if (f->fault_armed && !f->takeover)
         shmemi_fault_arm(f->fault, f->action, f->nth);
     shmem_status_t status = shmem_server_create(&fixture_running, &params);
     if (status) {
@@ -69,6 +91,9 @@ static inline void fixture_serve(void *arg)
         shmemi_server_set_hello_time(fixture_running, f->hello_ns);
     signal(SIGTERM, fixture_stop);
     snprintf(f->address, sizeof f->address, "%s", shmem_server_address(fixture_running));
+    if (f->fault_armed && f->takeover)
+        shmemi_fault_arm(f->fault, f->action, f->nth);
+    atomic_store(&f->serves, getpid());
     atomic_store(&f->ready, 1);
     CHECK_OK(shmem_server_run(fixture_running));
     shmem_server_destroy(fixture_running);
