@@ -142,6 +142,7 @@ static uint64_t pages_times(int name)
 
 static void fill_memory(const scan_t *scan, shmem_topology_t topology)
 {
+    bool is_only = hwloc_get_nbobjs_by_type(scan->machine, HWLOC_OBJ_NUMANODE) == 1;
     for (int i = 0; i < scan->count; i++) {
         shmem_topology_node_t *node = &topology->nodes[i];
         node->os_index = (int)scan->nodes[i]->os_index;
@@ -149,7 +150,7 @@ static void fill_memory(const scan_t *scan, shmem_topology_t topology)
         node->free_bytes = node->total_bytes;
         if (!topology->is_this_machine)
             continue;
-        if (scan->count == 1) { /* a balloon or hot-plug may leave the node's own numbers behind */
+        if (is_only) { /* a balloon or hot-plug may leave the node's own numbers behind */
             node->total_bytes = pages_times(_SC_PHYS_PAGES);
             node->free_bytes = pages_times(_SC_AVPHYS_PAGES);
         } else {
