@@ -78,6 +78,11 @@ shmem_status_t shmemi_pool_pages_make(const shmemi_pool_view_t *view,
 /* Make what is there present in this process: a fault in the middle of an allocation is dear. */
 shmem_status_t shmemi_pool_pages_fill(const shmemi_pool_view_t *view);
 
+/* ---- pool_arenas.c ---- */
+
+/* Engines get to know a view that is attached: job/arenas.h. `full`: as in shmemi_pool_enter(). */
+shmem_status_t shmemi_pool_arenas_add(const shmemi_pool_view_t *view, const char *full);
+
 /* ---- pool_open.c ---- */
 
 /* A handle and its view, in no list yet. NULL: NOMEM. */

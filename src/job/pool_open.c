@@ -23,6 +23,7 @@
 
 #include "base/fault.h"
 #include "base/status.h"
+#include "job/arenas.h"
 #include "job/graves.h"
 #include "job/pool_api.h"
 #include "job/pool_handle.h"
@@ -236,6 +237,8 @@ shmem_status_t shmemi_pool_enter(shmem_pool_t p, const char *full, uint64_t gene
         status = await_creator(view);
     if (!status)
         status = attach(view);
+    if (!status)
+        status = shmemi_pool_arenas_add(view, full);
     if (status)
         goto drop;
     pthread_mutex_lock(&lock);
@@ -318,7 +321,7 @@ static shmemi_pool_view_t *close_locked(struct shmem_pool *p)
 
 static void bury(struct shmem_pool *p, shmemi_pool_view_t *view)
 {
-    end(view);
+    shmemi_arenas_remove(view->context, view, end, view);
     shmemi_bury(&closed_pools, p);
 }
 

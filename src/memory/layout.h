@@ -36,6 +36,7 @@
 enum {
     SHMEMI_POOL_VERSION = 1,
     SHMEMI_POOL_NODES = 64,       /* most arenas of a pool */
+    SHMEMI_KEEPERS = 64,          /* views that keep it from shrinking */
     SHMEMI_PAGE_SHIFT = 12,       /* of the allocation granule, 4 KiB */
     SHMEMI_ORDERS = 33,           /* orders of free blocks: 2^0 to 2^32 pages */
     SHMEMI_JOURNAL_ENTRIES = 984, /* an operation changes fewer words, see docs/design/pools.md */
@@ -215,7 +216,8 @@ typedef struct shmemi_pool_header {
     shmemi_mutex_t tasks_lock; /* who gives a task its name */
     shmemi_bell_t bell;        /* of those who wait until something is given back */
     uint32_t system_node[SHMEMI_POOL_NODES]; /* number + 1 of each arena's node; 0: unknown */
-    uint64_t reserved[453];
+    _Atomic uint64_t keeper[SHMEMI_KEEPERS]; /* slot << 32 | epoch, 0: none (memory/keepers.h) */
+    uint64_t reserved[389];
 } shmemi_pool_header_t;
 SHMEMI_PIN(shmemi_pool_header_t, ready, 48);
 SHMEMI_PIN_SIZE(shmemi_pool_header_t, 4096);

@@ -144,6 +144,7 @@ struct shmemi_pool {
     shmemi_heap_t *heaps;          /* of all threads; changed under the lock of heap.c */
     uint32_t leaving;              /* threads that are giving their heap back */
     _Atomic uint32_t deaths_swept; /* value of the roster's `deaths` at the last sweep */
+    uint32_t keeper;               /* its place among the header's, or 0 (memory/keepers.h) */
     shmemi_arena_view_t arenas[];
 };
 

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "base/status.h"
+#include "memory/keepers.h"
 #include "memory/pool.h"
 #include "os/identity.h"
 
@@ -304,6 +305,7 @@ void shmemi_pool_detach(shmemi_pool_t *pool)
         return;
     shmemi_heap_drop_all(pool);
     if (pool->actor->fork_generation == shmemi_fork_generation()) {
+        shmemi_pool_keep(pool, false);
         shmemi_reclaim_t reclaim = {pool->actor, pool->owner, pool->task, SHMEMI_FOREVER, 0};
         for (uint32_t i = 0; i < pool->nodes; i++)
             shmemi_recover_arena(&pool->arenas[i].arena, &reclaim);

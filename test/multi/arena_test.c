@@ -103,6 +103,13 @@ static shmem_arena_info_t arena_of(shmem_context_t context, const void *pointer)
     return info;
 }
 
+static uint64_t segments(shmem_context_t context)
+{
+    shmemi_server_counts_t counts;
+    CHECK_OK(shmemi_client_counts(context->client, &counts));
+    return counts.segments;
+}
+
 /* ---- symmetric memory ---- */
 
 static void parts(int rank, int n, void *arg)
@@ -211,12 +218,11 @@ static void destroyed_while_pinned(void)
 {
     ledger_t ledger;
     shmem_memory_t memory;
-    shmemi_server_counts_t before, after;
     uint64_t pin;
     ledger_init(&ledger);
     shmem_context_t context = alone();
     engine_of(context, &ledger);
-    CHECK_OK(shmemi_client_counts(context->client, &before));
+    uint64_t before = segments(context);
     CHECK_OK(shmem_memory_create(context, &memory, 1 << 20));
     char *block = shmem_memory_map(memory);
     CHECK_OK(shmem_arena_pin(context, NULL, block, NULL, NULL, &pin));
@@ -224,13 +230,64 @@ static void destroyed_while_pinned(void)
     CHECK_STATUS(shmem_memory_destroy(memory), SHMEM_ERR_STATE);
     CHECK_EQ(ledger.withdrawn, 0);
     block[12345] = 1;
-    CHECK_OK(shmemi_client_counts(context->client, &after));
-    CHECK_EQ(after.segments, before.segments + 1);
+    CHECK_EQ(segments(context), before + 1);
     CHECK_OK(shmem_arena_unpin(context, pin));
     CHECK_EQ(ledger.withdrawn, 1);
-    CHECK_OK(shmemi_client_counts(context->client, &after));
-    CHECK_EQ(after.segments, before.segments);
+    CHECK_EQ(segments(context), before);
     CHECK_OK(shmem_context_finalize(context));
+}
+
+/* ---- pools ---- */
+
+static shmem_pool_t pool_of(shmem_context_t context, const char *name, uint64_t bytes,
+                            uint64_t limit)
+{
+    shmem_pool_t pool;
+    shmem_pool_params_t params = SHMEM_POOL_PARAMS_INIT;
+    params.bytes = bytes;
+    params.limit = limit;
+    CHECK_OK(shmem_pool_create(context, name, &params, &pool));
+    return pool;
+}
+
+/* Two views of a pool share its arenas; the last one to close ends them, after the last pin. */
+static void pools(void)
+{
+    ledger_t ledger;
+    shmem_pool_t second;
+    char name[32], *block, *other;
+    uint64_t pin;
+    ledger_init(&ledger);
+    shmem_context_t context = alone();
+    uint64_t before = segments(context);
+    snprintf(name, sizeof name, "arenas-%d", (int)getpid());
+    shmem_pool_t pool = pool_of(context, name, 8 << 20, 0);
+    CHECK_OK(shmem_pool_alloc(pool, 1000, (void **)&block));
+    shmem_arena_info_t info = arena_of(context, block);
+    CHECK_EQ(info.kind, SHMEM_ARENA_POOL);
+    CHECK_STR(info.name, name);
+    CHECK(info.writable && info.node >= 0 && info.rank == -1);
+    engine_of(context, &ledger);
+    int arenas = ledger.announced;
+    CHECK(arenas >= 1);
+    CHECK_OK(shmem_pool_open_as(context, name, "other", &second));
+    CHECK_OK(shmem_pool_alloc(second, 100000, (void **)&other));
+    CHECK_EQ(arena_of(context, other).segment, info.segment);
+    CHECK_EQ(ledger.announced, arenas);
+    shmem_pool_close(pool);
+    CHECK_EQ(ledger.withdrawn, 0);
+    CHECK_OK(shmem_arena_pin(context, NULL, other, NULL, NULL, &pin));
+    shmem_pool_close(second);
+    CHECK_EQ(ledger.withdrawn, 0);
+    CHECK_STATUS(shmem_pool_free(second, other), SHMEM_ERR_STATE);
+    CHECK_STATUS(shmem_arena_lookup(context, NULL, other, NULL, NULL), SHMEM_ERR_NOT_FOUND);
+    memset(other, 1, 100000);
+    CHECK_EQ(segments(context), before + 1);
+    CHECK_OK(shmem_arena_unpin(context, pin));
+    CHECK_EQ(ledger.withdrawn, arenas);
+    CHECK_EQ(segments(context), before);
+    CHECK_OK(shmem_context_finalize(context));
+    CHECK_EQ(ledger.withdrawn, arenas);
 }
 
 /* ---- engines that refuse, too many, recursive ---- */
@@ -472,6 +529,7 @@ static void cases(void)
     RUN(symmetric_parts);
     RUN(pins_keep);
     RUN(destroyed_while_pinned);
+    RUN(pools);
     RUN(refusals);
     RUN(misuse);
     RUN(forked_child);
