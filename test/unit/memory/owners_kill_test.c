@@ -219,8 +219,43 @@ static void any_passage(void)
     end();
 }
 
+/* A client that has one span and is killed while this gets its page of owners. */
+static void first_gift(void *arg)
+{
+    shmemi_actor_t self;
+    world_actor(&self, VICTIM);
+    shmemi_pool_t *p = world_attach(&self, NULL);
+    shared->block[0].p = world_alloc(p, 500);
+    shmemi_fault_arm(arg, SHMEMI_FAULT_KILL, 1);
+    shmemi_pool_give(p, shared->block[0].p);
+}
+
+static void the_first_gift(void)
+{
+    static const char *const steps[] = {"memory.owners.filled",     "memory.journal.commit",
+                                        "memory.journal.committed", "memory.journal.after",
+                                        "memory.journal.stored",    "memory.arena.unlock",
+                                        "memory.give.words",        "memory.owners.changed"};
+    begin();
+    for (size_t i = 0; i < SHMEMI_COUNT(steps); i++) {
+        size_t bytes;
+        int end = harness_wait(harness_fork(first_gift, (void *)(uintptr_t)steps[i]), 20);
+        CHECK_EQ(end, -SIGKILL);
+        world_bury(VICTIM);
+        world_client_add(VICTIM);
+        CHECK_OK(shmemi_pool_check(maker));
+        bool there = shmemi_pool_block_bytes(maker, shared->block[0].p, &bytes) == SHMEM_OK;
+        CHECK_EQ(there, i == SHMEMI_COUNT(steps) - 1);
+        if (there)
+            CHECK_OK(shmemi_pool_free(maker, shared->block[0].p));
+        CHECK_EQ(world_used(maker), 0);
+    }
+    end();
+}
+
 int main(void)
 {
+    RUN(the_first_gift);
     RUN(every_point);
     RUN(any_passage);
     return harness_end();
