@@ -10,8 +10,10 @@
 
 #include "../multi/job.h"
 #include "../unit/os/helpers.h"
+#include "base/settings.h"
 #include "guest.h"
 #include "memory/pool.h"
+#include "os/segment.h"
 
 #define PART (8 * MIB) /* of a pool, on each node */
 
@@ -163,6 +165,53 @@ static void full_nodes_fall_back_by_distance(void)
     apart(fallback_body, NULL);
 }
 
+/* ---- nodes without room ---- */
+
+/* More than a node has left, though the machine has it: an error that names the node. A kernel that
+ * is asked to put it there all the same kills somebody. */
+static void no_room_body(void *arg)
+{
+    (void)arg;
+    shmem_context_t context = join();
+    shmem_pool_t pool = (shmem_pool_t)(void *)&context;
+    shmem_pool_params_t params = SHMEM_POOL_PARAMS_INIT;
+    shmem_topology_t now;
+    shmem_topology_node_t node;
+    uint64_t most = 0;
+    int fd, filled = 0;
+    char *filler;
+    CHECK_OK(shmem_topology_create(&now));
+    for (int i = 0; i < expected_nodes; i++) {
+        CHECK_OK(shmem_topology_node(now, i, &node));
+        if (memory[i] && node.free_bytes > most) {
+            most = node.free_bytes;
+            filled = i;
+        }
+    }
+    shmemi_segment_params_t p = {"shmem-filler", most * 3 / 4 & ~(MIB - 1), SHMEMI_HUGE_OFF, 0};
+    uint64_t bytes, page;
+    CHECK_OK(shmemi_segment_create(&p, &fd, &bytes, &page));
+    filler = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(filler != MAP_FAILED);
+    CHECK_OK(shmemi_topo_bind(topology, filler, bytes, filled, 1));
+    CHECK_OK(shmemi_segment_reserve(fd, 0, bytes));
+    params.bytes = (most / 4 + 4 * MIB) * (uint64_t)expected_nodes;
+    CHECK_STATUS(shmem_pool_create(context, NULL, &params, &pool), SHMEM_ERR_NOMEM);
+    CHECK(pool == (shmem_pool_t)(void *)&context);
+    check_detail("MiB are wanted on node ");
+    close(fd);
+    munmap(filler, bytes);
+    shmem_pool_t small = make(context, expected_nodes, SHMEM_POOL_NEAREST, 0);
+    CHECK_EQ(node_of_new(small, 100000, SHMEM_POOL_BIND, filled), filled);
+    shmem_topology_destroy(now);
+    CHECK_OK(shmem_context_finalize(context));
+}
+
+static void a_node_without_room(void)
+{
+    apart(no_room_body, NULL);
+}
+
 /* ---- where the pool's pages lie, and stay ---- */
 
 /* The kernel's policy for the page: explicit and for one node, which balancing respects. */
@@ -312,7 +361,8 @@ static void cpuset_body(void *arg)
     CHECK_OK(shmem_topology_create(&seen));
     CHECK_EQ(shmem_topology_nodes(seen), 1);
     CHECK_OK(shmem_topology_node(seen, 0, &node));
-    CHECK(node.os_index == 1 && node.processors == cpus[1] && node.total_bytes > 0);
+    CHECK(node.os_index == 1 && node.processors == cpus[1]);
+    CHECK(node.total_bytes > 0 && node.total_bytes <= 256 * MIB); /* not the whole machine's */
     CHECK_EQ(shmemi_topo_current_node(seen), 0);
     shmem_topology_destroy(seen);
     shmem_context_t context = join();
@@ -339,6 +389,7 @@ void pool_cases(void)
     shmem_log_set_sink(sink, NULL, SHMEM_LOG_WARN);
     RUN(blocks_lie_where_they_should);
     RUN(full_nodes_fall_back_by_distance);
+    RUN(a_node_without_room);
     RUN(pages_are_bound_for_good);
     RUN(what_an_operator_moves_is_reported);
     RUN(callers_policy_stays);
