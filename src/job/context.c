@@ -27,6 +27,7 @@
 #include "job/memory.h"
 #include "job/peers.h"
 #include "job/pool_api.h"
+#include "job/region_api.h"
 #include "job/step.h"
 
 #define LAYER "job"
@@ -119,6 +120,7 @@ static void context_clear(shmem_context_t c)
 {
     bool inherited = shmemi_context_is_inherited(c);
     shmemi_arenas_withdraw_all(c);
+    shmemi_region_drop_all(c);
     shmemi_pool_drop_all(c);
     shmemi_memory_drop_all(c);
     if (inherited) {

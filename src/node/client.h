@@ -32,9 +32,15 @@ bool shmemi_client_server_lost(shmemi_client_t *client);
 typedef enum shmemi_segment_kind {
     SHMEMI_SEGMENT_PLAIN = 0,
     SHMEMI_SEGMENT_POOL = 1,  /* the server maps it and gives back blocks of dead clients */
-    SHMEMI_SEGMENT_REGION = 2 /* its last page is reserved, too (job/region.h) */
+    SHMEMI_SEGMENT_REGION = 2 /* its last page is reserved, too, and says its size */
 } shmemi_segment_kind_t;
 enum { SHMEMI_SEGMENT_KINDS = 3 };
+
+/* The last page of a region's file. Written by the server; who may write the region can write it,
+ * too: a size beyond the limit is one that is broken. */
+typedef struct shmemi_region_page {
+    _Atomic uint64_t bytes; /* that are reserved and may be used */
+} shmemi_region_page_t;
 
 /* What a descriptor lets its owner do. */
 enum { SHMEMI_RIGHTS_READ = 1, SHMEMI_RIGHTS_WRITE = 3 };
@@ -80,6 +86,12 @@ shmem_status_t shmemi_client_segment_create(shmemi_client_t *client,
 shmem_status_t shmemi_client_segment_open(shmemi_client_t *client, const char *name, int rights,
                                           shmemi_segment_t *segment);
 void shmemi_client_segment_close(shmemi_client_t *client, shmemi_segment_t *segment);
+
+/* Reserve the memory of a region up to `bytes`, and publish its new size. Who wants it to be
+ * larger meanwhile gets that, too. INVALID (it is larger), OVERFLOW (the limit), NOMEM (as it was),
+ * ACCESS, SERVER_LOST. */
+shmem_status_t shmemi_client_segment_grow(shmemi_client_t *client, const shmemi_segment_t *segment,
+                                          uint64_t bytes);
 
 /* Take the name away: nobody can open it any more, and another may have the name; who has it open
  * is not affected. The creator's user and root may. INVALID, NOT_FOUND, ACCESS, SERVER_LOST. */

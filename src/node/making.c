@@ -78,6 +78,8 @@ static shmem_status_t fill(const shmemi_spec_t *spec, int fd, uint64_t bytes)
         status = shmemi_segment_reserve_huge(fd, 0, first, spec->huge);
     if (status == SHMEM_OK && spec->kind == SHMEMI_SEGMENT_REGION)
         status = shmemi_segment_reserve(fd, bytes - SHMEMI_PAGE, SHMEMI_PAGE);
+    if (status == SHMEM_OK && spec->kind == SHMEMI_SEGMENT_REGION)
+        status = shmemi_growing_publish(fd, bytes, spec->bytes);
     return status;
 }
 

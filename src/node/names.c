@@ -22,7 +22,7 @@ static shmem_status_t find(shmem_server_t server, const shmemi_wire_unlink_t *re
         return shmemi_quiet(SHMEM_ERR_INVALID, LAYER,
                             "the name of the segment to unlink is not one");
     *entry = shmemi_table_find(&server->table, name);
-    if (*entry)
+    if (*entry || server->redoing) /* a predecessor has done it */
         return SHMEM_OK;
     return shmemi_quiet(SHMEM_ERR_NOT_FOUND, LAYER, "no segment '%s' at this node server", name);
 }
@@ -31,15 +31,16 @@ void shmemi_names_unlink(shmem_server_t server, shmemi_peer_t *peer,
                          const shmemi_wire_unlink_t *request)
 {
     shmemi_wire_message_t answer;
-    shmemi_entry_t *entry;
+    shmemi_entry_t *entry = NULL;
     shmem_status_t status = find(server, request, &entry);
-    if (status == SHMEM_OK)
+    if (status == SHMEM_OK && entry)
         status = shmemi_rights_check_owner(peer, &entry->spec);
     if (status) {
         shmemi_connection_refuse(server, peer, request->header.sequence, status);
         return;
     }
-    shmemi_table_unlink(&server->table, entry);
+    if (entry)
+        shmemi_table_unlink(&server->table, entry);
     SHMEMI_KILL_POINT("node.unlink.unlinked");
     shmemi_wire_begin(&answer, SHMEMI_WIRE_DONE, request->header.sequence);
     shmemi_connection_answer(server, peer, &answer, -1);

@@ -155,6 +155,19 @@ shmem_status_t shmemi_client_segment_open(shmemi_client_t *client, const char *n
     return ask_for_segment(client, &message, SHMEMI_REQUEST_NS, segment);
 }
 
+shmem_status_t shmemi_client_segment_grow(shmemi_client_t *client, const shmemi_segment_t *segment,
+                                          uint64_t bytes)
+{
+    shmemi_wire_message_t message;
+    uint64_t bounded = bytes < segment->bytes ? bytes : segment->bytes;
+    shmemi_wire_begin(&message, SHMEMI_WIRE_SEGMENT_GROW, 0);
+    message.grow.id = segment->id;
+    message.grow.bytes = bytes;
+    return shmemi_client_request(
+        client, &message, -1, SHMEMI_WIRE_DONE, NULL,
+        shmemi_deadline_in(SHMEMI_REQUEST_NS + (int64_t)(bounded * NS_PER_BYTE)));
+}
+
 shmem_status_t shmemi_client_segment_unlink(shmemi_client_t *client, const char *name)
 {
     shmemi_wire_message_t message;

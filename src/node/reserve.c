@@ -25,6 +25,7 @@ typedef struct shmemi_job {
     pthread_t thread;
     int event; /* eventfd to write when done */
     shmemi_spec_t spec;
+    uint64_t grow_to; /* 0: make it */
     /* results, valid once `done` */
     atomic_bool done;
     shmem_status_t status;
@@ -37,7 +38,10 @@ static void *job_run(void *arg)
 {
     shmemi_job_t *job = arg;
     uint64_t one = 1;
-    job->status = shmemi_making_run(&job->spec, &job->fd, &job->bytes, &job->page_bytes);
+    job->status =
+        job->grow_to
+            ? shmemi_growing_reserve(job->fd, job->spec.bytes, job->grow_to, job->spec.huge)
+            : shmemi_making_run(&job->spec, &job->fd, &job->bytes, &job->page_bytes);
     if (job->status)
         snprintf(job->text, sizeof job->text, "%s", shmem_error_detail()->text);
     int event = job->event;
@@ -68,7 +72,7 @@ static int start_thread(shmemi_job_t *job)
     return error;
 }
 
-shmem_status_t shmemi_reserve_start(shmem_server_t server, shmemi_entry_t *entry)
+static shmem_status_t job_start(shmem_server_t server, shmemi_entry_t *entry, uint64_t grow_to)
 {
     shmemi_job_t *job = jobs_running(server) < JOBS ? calloc(1, sizeof *job) : NULL;
     if (!job)
@@ -77,7 +81,8 @@ shmem_status_t shmemi_reserve_start(shmem_server_t server, shmemi_entry_t *entry
     job->entry = entry;
     job->event = server->reserved.fd;
     job->spec = entry->spec;
-    job->fd = -1;
+    job->grow_to = grow_to;
+    job->fd = entry->fd;
     if (start_thread(job)) {
         free(job);
         return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER, "no thread to make segment '%s'",
@@ -89,16 +94,33 @@ shmem_status_t shmemi_reserve_start(shmem_server_t server, shmemi_entry_t *entry
     return SHMEM_OK;
 }
 
+shmem_status_t shmemi_reserve_start(shmem_server_t server, shmemi_entry_t *entry)
+{
+    return job_start(server, entry, 0);
+}
+
+shmem_status_t shmemi_reserve_growth(shmem_server_t server, shmemi_entry_t *entry, uint64_t bytes)
+{
+    shmem_status_t status = job_start(server, entry, bytes);
+    entry->growing = status == SHMEM_OK;
+    return status;
+}
+
 static void job_finish(shmem_server_t server, shmemi_job_t **link)
 {
     shmemi_job_t *job = *link;
     *link = job->next;
     pthread_join(job->thread, NULL);
-    if (job->status == SHMEM_OK)
+    if (job->status == SHMEM_OK && !job->grow_to)
         shmemi_table_ready(&server->table, job->entry, job->fd, job->bytes, job->page_bytes);
     job->entry->waiting--;
     SHMEMI_KILL_POINT("node.reserve.collected");
-    shmemi_segments_settle(server, job->entry, job->status, job->text);
+    if (job->grow_to) {
+        job->entry->growing = false;
+        shmemi_growing_settle(server, job->entry, job->grow_to, job->status, job->text);
+    } else {
+        shmemi_segments_settle(server, job->entry, job->status, job->text);
+    }
     free(job);
 }
 

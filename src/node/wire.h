@@ -29,7 +29,7 @@ enum {
     SHMEMI_WIRE_MAX = 1024, /* longest message */
     SHMEMI_WIRE_NAME = 128, /* longest segment name with its NUL */
     SHMEMI_WIRE_TEXT = 488, /* longest error sentence with its NUL */
-    SHMEMI_WIRE_LISTED = 5 /* entries of a list in one answer */
+    SHMEMI_WIRE_LISTED = 5  /* entries of a list in one answer */
 };
 
 /* X(name, value, struct that follows). Requests are below 0x8000, answers above. Append only. */
@@ -43,6 +43,7 @@ enum {
     X(GROW_ROSTER, 7, shmemi_wire_plain_t)                                                         \
     X(SEGMENT_UNLINK, 8, shmemi_wire_unlink_t)                                                     \
     X(SEGMENT_LIST, 9, shmemi_wire_list_t)                                                         \
+    X(SEGMENT_GROW, 10, shmemi_wire_grow_t)                                                        \
     X(WELCOME, 0x8001, shmemi_wire_welcome_t)                                                      \
     X(DONE, 0x8002, shmemi_wire_plain_t)                                                           \
     X(SEGMENT, 0x8003, shmemi_wire_segment_t)                                                      \
@@ -129,6 +130,13 @@ typedef struct shmemi_wire_unlink {
 } shmemi_wire_unlink_t;
 SHMEMI_PIN_SIZE(shmemi_wire_unlink_t, 152);
 
+typedef struct shmemi_wire_grow {
+    shmemi_wire_header_t header;
+    uint64_t id;
+    uint64_t bytes;
+} shmemi_wire_grow_t;
+SHMEMI_PIN_SIZE(shmemi_wire_grow_t, 32);
+
 typedef struct shmemi_wire_list {
     shmemi_wire_header_t header;
     uint64_t cursor; /* 0: from the beginning; else as the last answer said */
@@ -142,7 +150,7 @@ typedef struct shmemi_wire_segment { /* with the segment's descriptor */
     shmemi_wire_header_t header;
     uint64_t id, offset;
     uint64_t bytes;      /* of its file */
-    uint64_t first;      /* `bytes` of the request that created it */
+    uint64_t first;      /* `bytes` of the request that created it, or to which it has grown */
     uint64_t page_bytes; /* see os/segment.h */
     uint32_t created;    /* 1: by this request */
     uint32_t kind;
@@ -215,6 +223,7 @@ typedef union shmemi_wire_message {
     shmemi_wire_grown_t grown;
     shmemi_wire_unlink_t unlink;
     shmemi_wire_list_t list;
+    shmemi_wire_grow_t grow;
     shmemi_wire_entries_t entries;
     shmemi_wire_error_t error;
     unsigned char bytes[SHMEMI_WIRE_MAX];

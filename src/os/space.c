@@ -188,15 +188,19 @@ static shmem_status_t check_file(uint64_t offset, uint64_t bytes, int fd, struct
 static shmem_status_t share_entry(entry_t *e, const entry_t *wanted)
 {
     if (e->offset != wanted->offset || e->bytes != wanted->bytes || e->device != wanted->device ||
-        e->inode != wanted->inode || e->writable != wanted->writable)
+        e->inode != wanted->inode)
         return shmemi_fail(SHMEM_ERR_ADDRESS_TAKEN, LAYER,
                            "%s is mapped at %p + %llu already, "
                            "where %p + %llu was asked for",
                            e->inode == wanted->inode && e->device == wanted->device
-                               ? "the same segment, with other size or rights,"
+                               ? "the same segment, with another size,"
                                : "another segment",
                            address_of(e->offset), (unsigned long long)e->bytes,
                            address_of(wanted->offset), (unsigned long long)wanted->bytes);
+    if (e->writable != wanted->writable)
+        return shmemi_fail(
+            SHMEM_ERR_STATE, LAYER, "the segment is mapped at %p already in this process, for %s",
+            address_of(e->offset), e->writable ? "reading and writing" : "reading only");
     e->references++;
     return SHMEM_OK;
 }

@@ -37,7 +37,7 @@ shmem_status_t shmemi_space_reserve(void);
 
 /* Map bytes of fd at range offset `offset` (multiple of SHMEMI_SPACE_UNIT), readable and, if
  * `writable`, writable. A mapping that is there already with the same file and rights gains a
- * reference; a different file at that place is SHMEM_ERR_ADDRESS_TAKEN. */
+ * reference; a different file at that place is SHMEM_ERR_ADDRESS_TAKEN, other rights are STATE. */
 shmem_status_t shmemi_space_map(uint64_t offset, uint64_t bytes, int fd, int writable,
                                 void **address);
 
