@@ -36,7 +36,8 @@ shmem_status_t shmemi_charge_add(shmemi_arena_t *arena, uint32_t task, int64_t p
 shmem_status_t shmemi_charge_move(shmemi_arena_t *arena, uint32_t page, uint32_t pages,
                                   uint32_t task)
 {
-    shmem_status_t status = shmemi_charge_add(arena, shmemi_charge_task(arena, page), -(int64_t)pages);
+    shmem_status_t status =
+        shmemi_charge_add(arena, shmemi_charge_task(arena, page), -(int64_t)pages);
     if (!status)
         status = shmemi_charge_add(arena, task, pages);
     if (!status && !shmemi_arena_set(arena, &arena->page[page].link, (uint64_t)task << 32 | pages))

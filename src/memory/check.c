@@ -66,14 +66,12 @@ static shmem_status_t check_free(walk_t *w, uint32_t page, uint64_t word)
 static bool is_owner(const walk_t *w, uint64_t owner)
 {
     return owner == SHMEMI_OWNER_POOL || !w->roster ||
-           shmemi_roster_client_alive(w->roster, shmemi_word_slot(owner),
-                                      shmemi_word_epoch(owner));
+           shmemi_roster_client_alive(w->roster, shmemi_word_slot(owner), shmemi_word_epoch(owner));
 }
 
 /* The words of a span's objects; `given`: the span is the pool's. */
-static shmem_status_t check_words(walk_t *w, const shmemi_span_t *span,
-                                  const shmemi_class_t *class, const _Atomic uint64_t *words,
-                                  bool given, uint32_t chunk)
+static shmem_status_t check_words(walk_t *w, const shmemi_span_t *span, const shmemi_class_t *class,
+                                  const _Atomic uint64_t *words, bool given, uint32_t chunk)
 {
     for (uint32_t i = 0; i < class->count; i++) {
         uint64_t word = shmemi_arena_get((_Atomic uint64_t *)&words[i]);

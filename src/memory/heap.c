@@ -151,7 +151,7 @@ static shmemi_heap_t *heap_create(shmemi_pool_t *pool, const shmemi_self_t *self
     heap->stats = &self->thread->stats;
     heap->thread = (uint64_t)self->row << 32 | self->epoch;
     heap->turn = self->row;
-    heap->pressure = atomic_load_explicit(&pool->header->pressure, memory_order_relaxed);
+    heap->pressure = shmemi_heap_pressure(pool);
     heap->here = &shmemi_heap_none;
     for (uint32_t i = 0; i < SHMEMI_POOL_NODES; i++)
         heap->arena[i] = &shmemi_heap_none;

@@ -8,11 +8,13 @@
  *   Invariants  whoever turns USED into CACHED is the only one to touch the record afterwards: two
  *               frees of one block cannot both succeed, and the block's owner at every instant
  *               is the client whose death gives it back
- *               cached bytes of a thread <= the view's cache_limit
+ *               cached bytes of a thread <= the view's cache_limit; all of them are charged to
+ *               the view's task
  */
 #include "base/status.h"
 #include "memory/charge.h"
 #include "memory/pool.h"
+#include "memory/quota.h"
 
 #define LAYER "memory"
 
@@ -148,7 +150,8 @@ static shmem_status_t cache_put(shmemi_heap_t *heap, const shmemi_cached_block_t
 {
     uint64_t bytes = bytes_of(b->pages), limit = heap->pool->cache_limit;
     shmemi_heap_listen(heap);
-    if (bytes > limit / 2)
+    const shmemi_arena_t *arena = &heap->pool->arenas[b->arena].arena;
+    if (bytes > limit / 2 || shmemi_charge_task(arena, b->page) != heap->pool->task)
         return give_back(heap->pool, b);
     while (heap->cached == SHMEMI_CACHE_BLOCKS || heap->cached_bytes + bytes > limit) {
         shmemi_cached_block_t oldest = heap->cache[0];
@@ -189,14 +192,10 @@ uint32_t shmemi_large_flush_all(shmemi_heap_t *heap)
 
 /* ---- operations ---- */
 
-shmem_status_t shmemi_large_alloc(shmemi_heap_t *heap, uint32_t index, uint32_t pages,
-                                  uint64_t alignment, void **block)
+/* From the arena. NOMEM without a detail. */
+static shmem_status_t take(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t pages,
+                           uint64_t alignment, uint32_t *page)
 {
-    shmemi_pool_t *pool = heap->pool;
-    shmemi_arena_t *arena = &pool->arenas[index].arena;
-    uint32_t page;
-    if (cache_take(heap, index, pages, alignment, block))
-        return SHMEM_OK;
     unsigned align = alignment > SHMEMI_PAGE ? shmemi_log2_floor(alignment) - SHMEMI_PAGE_SHIFT : 0;
     unsigned order = shmemi_log2_ceil(pages);
     if (!shmemi_arena_may_have(arena, order > align ? order : align))
@@ -204,8 +203,25 @@ shmem_status_t shmemi_large_alloc(shmemi_heap_t *heap, uint32_t index, uint32_t 
     shmem_status_t status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
     if (status)
         return status;
-    status = shmemi_buddy_alloc(arena, pages, align, pool->owner | SHMEMI_PAGE_USED, pool->task, &page);
-    status = shmemi_arena_unlock(arena, pool->actor, status);
+    status =
+        shmemi_buddy_alloc(arena, pages, align, pool->owner | SHMEMI_PAGE_USED, pool->task, page);
+    return shmemi_arena_unlock(arena, pool->actor, status);
+}
+
+shmem_status_t shmemi_large_alloc(shmemi_heap_t *heap, uint32_t index, uint32_t pages,
+                                  uint64_t alignment, void **block)
+{
+    shmemi_pool_t *pool = heap->pool;
+    shmemi_arena_t *arena = &pool->arenas[index].arena;
+    uint32_t page;
+    bool entered;
+    if (cache_take(heap, index, pages, alignment, block))
+        return SHMEM_OK;
+    shmem_status_t status = shmemi_quota_enter(pool, pages, &entered);
+    if (status)
+        return status;
+    status = take(pool, arena, pages, alignment, &page);
+    shmemi_quota_leave(pool, entered);
     if (status)
         return status;
     SHMEMI_KILL_POINT("memory.large.taken");
@@ -263,15 +279,29 @@ static shmem_status_t hold_locked(shmemi_pool_t *pool, shmemi_arena_t *arena, ui
     return status;
 }
 
+static shmem_status_t refused(shmemi_pool_t *pool, uint32_t pages, shmem_status_t status)
+{
+    uint64_t delay;
+    bool ever;
+    return status == SHMEM_ERR_QUOTA ? shmemi_quota_refuse(pool, pages, &delay, &ever) : status;
+}
+
 /* `word` is that of another owner, or one that is charged to another task. */
 static shmem_status_t change_charge(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t page,
                                     uint64_t word, bool *again)
 {
-    shmem_status_t status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
+    bool entered;
+    uint32_t pages = shmemi_buddy_length(arena, page, word);
+    shmem_status_t status = shmemi_quota_enter(pool, pages, &entered);
     if (status)
-        return status;
-    status = hold_locked(pool, arena, page, word, again);
-    return shmemi_arena_unlock(arena, pool->actor, status);
+        return refused(pool, pages, status);
+    status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
+    if (!status) {
+        status = hold_locked(pool, arena, page, word, again);
+        status = shmemi_arena_unlock(arena, pool->actor, status);
+    }
+    shmemi_quota_leave(pool, entered);
+    return status;
 }
 
 shmem_status_t shmemi_large_change(shmemi_heap_t *heap, uint32_t index, uint64_t offset,
@@ -297,6 +327,28 @@ shmem_status_t shmemi_large_change(shmemi_heap_t *heap, uint32_t index, uint64_t
     return SHMEM_OK;
 }
 
+/* What is charged to another task does not grow: the caller's task pays for a new block. */
+static shmem_status_t resize_claimed(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t page,
+                                     uint32_t old, uint32_t pages)
+{
+    bool entered = false;
+    shmem_status_t status = SHMEM_OK;
+    if (pages > old && shmemi_charge_task(arena, page) != pool->task)
+        return SHMEM_ERR_NOMEM;
+    if (pages > old)
+        status = shmemi_quota_enter(pool, pages - old, &entered);
+    if (status)
+        return status;
+    status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
+    if (!status) {
+        status = shmemi_buddy_resize(arena, page, old, pages);
+        SHMEMI_KILL_POINT("memory.large.resized");
+        status = shmemi_arena_unlock(arena, pool->actor, status);
+    }
+    shmemi_quota_leave(pool, entered);
+    return status;
+}
+
 shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t offset,
                                    uint32_t pages)
 {
@@ -307,12 +359,7 @@ shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t
     shmem_status_t status = claim(pool, arena, offset, &before, &old);
     if (status)
         return status;
-    status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
-    if (!status) {
-        status = shmemi_buddy_resize(arena, page, old, pages);
-        SHMEMI_KILL_POINT("memory.large.resized");
-        status = shmemi_arena_unlock(arena, pool->actor, status);
-    }
+    status = resize_claimed(pool, arena, page, old, pages);
     /* whose block it was keeps it when nothing came of it, if he still lives */
     if (status && (shmemi_word_owner(before) == SHMEMI_OWNER_POOL ||
                    shmemi_roster_client_alive(pool->actor->roster, shmemi_word_slot(before),

@@ -34,7 +34,7 @@
 
 #define SHMEMI_POOL_MAGIC 0x314c4f4f50ull /* "POOL1" */
 enum {
-    SHMEMI_POOL_VERSION = 1,
+    SHMEMI_POOL_VERSION = 2,
     SHMEMI_POOL_NODES = 64,       /* most arenas of a pool */
     SHMEMI_KEEPERS = 64,          /* views that keep it from shrinking */
     SHMEMI_PAGE_SHIFT = 12,       /* of the allocation granule, 4 KiB */
@@ -109,7 +109,7 @@ static inline uint64_t shmemi_word_free(unsigned order)
  * only. */
 typedef struct shmemi_span {
     _Atomic uint64_t free[SHMEMI_SPAN_WORDS]; /* bit: free; written by the owner only */
-    _Atomic uint32_t class;  /* with `owners` one word that the journal knows */
+    _Atomic uint32_t class;                   /* with `owners` one word that the journal knows */
     _Atomic uint32_t owners; /* page + 1 of the words that name the owner of each object, 0: all
                                 belong to the span's */
     _Atomic uint64_t owner;  /* thread row << 32 | its epoch; 0: nobody allocates from it */
@@ -134,8 +134,8 @@ enum {
     SHMEMI_STATE_AFTER_VALUE = 5,
     SHMEMI_STATE_ABSENT_FROM = 6, /* no page before this one is ABSENT */
     SHMEMI_STATE_SPAN_PAGES = 7,  /* pages in spans */
-    SHMEMI_STATE_HEADS = 8,  /* first page + 1 of each order's free list, 0: empty */
-    SHMEMI_STATE_RETURNED = 48, /* times that pages were given back, modulo 2^64 */
+    SHMEMI_STATE_HEADS = 8,       /* first page + 1 of each order's free list, 0: empty */
+    SHMEMI_STATE_RETURNED = 48,   /* times that pages were given back, modulo 2^64 */
     SHMEMI_STATE_WORDS = 64
 };
 
@@ -213,8 +213,8 @@ typedef struct shmemi_pool_header {
     _Atomic uint64_t growths;        /* bumped after each growth */
     _Atomic uint64_t returned_pages; /* returned to the system, in all */
     _Atomic uint64_t overruns, uses_after_free; /* found in a debug pool */
-    shmemi_mutex_t tasks_lock; /* who gives a task its name */
-    shmemi_bell_t bell;        /* of those who wait until something is given back */
+    shmemi_mutex_t tasks_lock;                  /* who gives a task its name */
+    shmemi_bell_t bell;                      /* of those who wait until something is given back */
     uint32_t system_node[SHMEMI_POOL_NODES]; /* number + 1 of each arena's node; 0: unknown */
     _Atomic uint64_t keeper[SHMEMI_KEEPERS]; /* slot << 32 | epoch, 0: none (memory/keepers.h) */
     uint64_t reserved[389];

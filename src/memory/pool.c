@@ -1,32 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The operations of a pool: which allocator serves a request, which block a pointer names.
- *
- * Sizes up to the largest class come from spans (slab.c), others are whole pages (large.c). A small
- * request for which no span can be had takes whole pages as well: NOMEM means that no page is free.
- *
- * Looking at all spans of the thread for what others freed takes as long as there are spans. Near
- * the end of a pool it is done once for every so many requests that single pages can serve instead,
- * in proportion to the spans looked at, and for each one that nothing can serve.
- *
- *   Invariant  spans looked at, without those for shmemi_heap_listen() and shmemi_pool_trim(),
- *              <= SHMEMI_TRIM_SHARE * requests without a span + spans of the thread * (requests
- *              that nothing served + spans that trims gave back + 1)
+ * The operations of a pool but allocation (alloc.c): giving back, changing sizes, roots, and what
+ * is told about a pool.
  */
 #include <string.h>
 
+#include "base/params.h"
 #include "base/status.h"
 #include "memory/owners.h"
-#include "memory/pool.h"
+#include "memory/quota.h"
+#include "memory/request.h"
 
 #define LAYER "memory"
-
-/* A checked request. */
-typedef struct request {
-    uint64_t bytes, alignment;
-    uint32_t pages;
-    unsigned class; /* SHMEMI_CLASSES: none, whole pages */
-} request_t;
 
 static shmem_status_t last_status(void)
 {
@@ -35,6 +20,7 @@ static shmem_status_t last_status(void)
 
 void shmemi_pool_note_high(shmemi_pool_t *pool)
 {
+    shmemi_quota_note_high(pool);
     uint64_t used = 0;
     for (uint32_t i = 0; i < pool->nodes; i++)
         used += shmemi_arena_used(&pool->arenas[i].arena);
@@ -43,188 +29,6 @@ void shmemi_pool_note_high(shmemi_pool_t *pool)
            !atomic_compare_exchange_weak_explicit(&pool->header->high_pages, &high, used,
                                                   memory_order_relaxed, memory_order_relaxed))
         ;
-}
-
-/* ---- allocation ---- */
-
-static shmem_status_t request_make(const shmemi_pool_t *pool, size_t bytes, size_t alignment,
-                                   request_t *r)
-{
-    if (!bytes || (alignment && !shmemi_is_power_of_two(alignment)) ||
-        alignment > SHMEMI_DATA_ALIGN)
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "a block of %zu bytes, alignment %zu: want at least 1 byte, and a power "
-                           "of two up to 2 MiB",
-                           bytes, alignment);
-    uint64_t rounded;
-    *r = (request_t){bytes, alignment, 0, SHMEMI_CLASSES};
-    if (alignment < SHMEMI_CACHE_LINE)
-        r->alignment = SHMEMI_CACHE_LINE;
-    if (bytes > pool->arena_bytes || !shmemi_round_up(bytes, r->alignment, &rounded) ||
-        (r->alignment > SHMEMI_PAGE && r->alignment > pool->arena_bytes))
-        return shmemi_fail(SHMEM_ERR_OVERFLOW, LAYER,
-                           "a block of %zu bytes, alignment %zu: an arena of this pool has %llu "
-                           "bytes",
-                           bytes, alignment, (unsigned long long)pool->arena_bytes);
-    r->pages = (uint32_t)((r->bytes + SHMEMI_PAGE - 1) >> SHMEMI_PAGE_SHIFT);
-    if (rounded <= pool->classes.largest && r->alignment <= SHMEMI_PAGE)
-        r->class = shmemi_class_of(rounded);
-    return SHMEM_OK;
-}
-
-/* Bytes that a block of this request has, for the statistics. */
-static uint64_t request_size(const shmemi_pool_t *pool, const request_t *r, unsigned class)
-{
-    return class < SHMEMI_CLASSES ? pool->classes.class[class].size
-                                  : (uint64_t)r->pages << SHMEMI_PAGE_SHIFT;
-}
-
-static inline void count_alloc(shmemi_heap_t *heap, uint64_t bytes)
-{
-    shmemi_stats_add(heap->stats, SHMEMI_STAT_allocs, 1);
-    shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, bytes);
-}
-
-static shmem_status_t try_arena(shmemi_heap_t *heap, const request_t *r, unsigned class,
-                                uint32_t index, void **block)
-{
-    if (class < SHMEMI_CLASSES)
-        return shmemi_slab_alloc(heap, index, class, block);
-    return shmemi_large_alloc(heap, index, r->pages, r->alignment, block);
-}
-
-/* Try the arenas in turn; the wanted one again without what the thread keeps there before another.
- * NOMEM without a detail. */
-static shmem_status_t try_arenas(shmemi_heap_t *heap, const request_t *r, unsigned class,
-                                 const uint32_t *order, uint32_t n, void **block)
-{
-    shmem_status_t status = SHMEM_ERR_NOMEM;
-    for (uint32_t i = 0; i < n && status == SHMEM_ERR_NOMEM; i++) {
-        status = try_arena(heap, r, class, order[i], block);
-        if (status == SHMEM_ERR_NOMEM && !i && n > 1 && shmemi_heap_flush(heap, order[0]))
-            status = try_arena(heap, r, class, order[0], block);
-        if (status)
-            continue;
-        shmemi_policy_served(heap, order[0], order[i], SHMEM_POOL_WHY_FULL);
-        count_alloc(heap, request_size(heap->pool, r, class));
-    }
-    return status;
-}
-
-static shmem_status_t no_memory(const shmemi_pool_t *pool, const request_t *r,
-                                const uint32_t *order, uint32_t n)
-{
-    uint64_t largest = 0, free = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const shmemi_arena_t *arena = &pool->arenas[order[i]].arena;
-        uint64_t here = shmemi_buddy_largest(arena), used = shmemi_arena_used(arena);
-        largest = here > largest ? here : largest;
-        free += used < arena->pages ? arena->pages - used : 0;
-    }
-    return shmemi_quiet(SHMEM_ERR_NOMEM, LAYER,
-                        "asked for %llu bytes, alignment %llu; largest free block %llu, free in "
-                        "all %llu bytes in %u of %u arenas: free blocks or make a larger pool",
-                        (unsigned long long)r->bytes, (unsigned long long)r->alignment,
-                        (unsigned long long)largest << SHMEMI_PAGE_SHIFT,
-                        (unsigned long long)free << SHMEMI_PAGE_SHIFT, n, pool->nodes);
-}
-
-/* Nothing at first sight. A span if one can be had with little effort, single pages, a span with
- * all effort, single pages again. */
-static shmem_status_t try_harder(shmemi_heap_t *heap, const request_t *r, const uint32_t *order,
-                                 uint32_t n, void **block)
-{
-    bool small = r->class < SHMEMI_CLASSES;
-    shmem_status_t status = SHMEM_ERR_NOMEM;
-    uint64_t found = shmemi_recover_sweep(heap->pool, false);
-    for (uint32_t i = 0; i < n; i++)
-        found += shmemi_heap_flush(heap, order[i]);
-    if (found)
-        status = try_arenas(heap, r, r->class, order, n, block);
-    if (status == SHMEM_ERR_NOMEM && small && heap->wait) {
-        heap->wait--;
-        status = try_arenas(heap, r, SHMEMI_CLASSES, order, n, block);
-    }
-    if (status == SHMEM_ERR_NOMEM && shmemi_heap_relieve(heap))
-        status = try_arenas(heap, r, r->class, order, n, block);
-    if (status == SHMEM_ERR_NOMEM && small)
-        status = try_arenas(heap, r, SHMEMI_CLASSES, order, n, block);
-    return status;
-}
-
-static shmem_status_t alloc_request(shmemi_heap_t *heap, const request_t *r,
-                                    shmem_pool_policy_t policy, uint32_t wanted, void **block)
-{
-    uint32_t order[SHMEMI_POOL_NODES];
-    shmemi_pool_t *pool = heap->pool;
-    uint32_t n = shmemi_policy_order(pool, policy, wanted, order);
-    shmem_status_t status = try_arenas(heap, r, r->class, order, n, block);
-    if (status != SHMEM_ERR_NOMEM)
-        return status;
-    status = try_harder(heap, r, order, n, block);
-    if (status != SHMEM_ERR_NOMEM)
-        return status;
-    atomic_fetch_add_explicit(&pool->header->pressure, 1, memory_order_relaxed);
-    return no_memory(pool, r, order, n);
-}
-
-shmem_status_t shmemi_pool_alloc(shmemi_pool_t *pool, size_t bytes, size_t alignment,
-                                 shmem_pool_policy_t policy, int node, void **block)
-{
-    request_t request;
-    uint32_t wanted;
-    if (!block)
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "alloc: where to put the block is NULL");
-    shmemi_heap_t *heap = shmemi_heap_get(pool);
-    if (!heap)
-        return last_status();
-    shmem_status_t status = request_make(pool, bytes, alignment, &request);
-    if (!status)
-        status = shmemi_policy_wanted(heap, policy, node, &wanted);
-    if (status)
-        return status;
-    status = alloc_request(heap, &request, policy, wanted, block);
-    if (!status && policy == pool->policy && node == pool->node &&
-        policy != SHMEM_POOL_INTERLEAVE && heap->arena[wanted] &&
-        shmemi_policy_is_home(pool, wanted))
-        heap->here = heap->arena[wanted];
-    return status;
-}
-
-shmem_status_t shmemi_pool_alloc_aligned(shmemi_pool_t *pool, size_t bytes, size_t alignment,
-                                         void **block)
-{
-    return shmemi_pool_alloc(pool, bytes, alignment, pool->policy, pool->node, block);
-}
-
-/* By the pool's policy, but not from the thread's cache. */
-static __attribute__((noinline)) shmem_status_t alloc_slow(shmemi_pool_t *pool, size_t bytes,
-                                                           void **block)
-{
-    shmemi_heap_t *heap = shmemi_heap_get(pool);
-    if (heap && block && bytes - 1 < pool->classes.largest && pool->nodes == 1) {
-        unsigned class = shmemi_class_of(bytes);
-        if (!shmemi_slab_alloc(heap, 0, class, block)) {
-            count_alloc(heap, pool->classes.class[class].size);
-            heap->here = heap->arena[0];
-            return SHMEM_OK;
-        }
-    }
-    return shmemi_pool_alloc(pool, bytes, 0, pool->policy, pool->node, block);
-}
-
-/* The common case in line, without a call. */
-shmem_status_t shmemi_pool_alloc_default(shmemi_pool_t *pool, size_t bytes, void **block)
-{
-    if (__builtin_expect(
-            shmemi_heap_cache.pool_id != pool->id || !block || bytes - 1 >= SHMEMI_SMALL_MAX, 0))
-        return alloc_slow(pool, bytes, block);
-    shmemi_heap_t *heap = shmemi_heap_cache.heap;
-    shmemi_heap_class_t *c = &heap->here->class[pool->classes.of[(bytes - 1) / 128]];
-    if (__builtin_expect(!shmemi_slab_take_hot(c, block) && !shmemi_slab_take(c, block), 0))
-        return alloc_slow(pool, bytes, block);
-    count_alloc(heap, c->size);
-    return SHMEM_OK;
 }
 
 /* ---- free ---- */
@@ -373,30 +177,30 @@ static shmem_status_t resize_by_moving(shmemi_pool_t *pool, void **block, uint64
 shmem_status_t shmemi_pool_resize(shmemi_pool_t *pool, void **block, size_t bytes)
 {
     shmemi_place_t place;
-    request_t request;
+    shmemi_request_t request;
     uint64_t old;
     if (!block || !*block)
         return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "resize of NULL: use alloc");
     shmemi_heap_t *heap = shmemi_heap_get(pool);
     if (!heap)
         return last_status();
-    shmem_status_t status = request_make(pool, bytes, 0, &request);
+    shmem_status_t status = shmemi_request_make(pool, bytes, 0, &request);
     if (!status)
         status = shmemi_place_of(pool, *block, &place);
     if (!status)
         status = shmemi_place_bytes(pool, &place, *block, &old);
     if (status)
         return status;
-    uint64_t want = request_size(pool, &request, request.class);
+    uint64_t want = shmemi_request_size(pool, &request, request.class);
     if (want == old || (want < old && want > old / 2 && place.in_span))
         return SHMEM_OK;
     if (!place.in_span && request.class == SHMEMI_CLASSES) {
         status = shmemi_large_resize(heap, place.arena, place.offset, request.pages);
-        if (status != SHMEM_ERR_NOMEM)
+        if (status != SHMEM_ERR_NOMEM && status != SHMEM_ERR_QUOTA)
             return status;
     }
     status = resize_by_moving(pool, block, old, bytes);
-    if (status == SHMEM_ERR_NOMEM && want < old) /* it fits where it is */
+    if ((status == SHMEM_ERR_NOMEM || status == SHMEM_ERR_QUOTA) && want < old) /* it fits where it is */
         status = place.in_span
                      ? SHMEM_OK
                      : shmemi_large_resize(heap, place.arena, place.offset, request.pages);
@@ -414,22 +218,87 @@ shmem_status_t shmemi_pool_trim(shmemi_pool_t *pool)
     return SHMEM_OK;
 }
 
+shmem_status_t shmemi_pool_root_set(shmemi_pool_t *pool, void *block)
+{
+    uint64_t root = 0;
+    size_t bytes;
+    shmem_status_t status = block ? shmemi_pool_block_bytes(pool, block, &bytes) : SHMEM_OK;
+    if (status)
+        return status;
+    if (block)
+        root = (uint64_t)((unsigned char *)block - pool->data) + 1;
+    /* SYNC pool-root: release, what the block holds is complete; pairs with acquire in
+     * shmemi_pool_root_get() */
+    atomic_store_explicit(&pool->header->root, root, memory_order_release);
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_pool_root_get(shmemi_pool_t *pool, void **block)
+{
+    if (!block)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "root of a pool into NULL");
+    /* SYNC pool-root: acquire, pairs with release in shmemi_pool_root_set() */
+    uint64_t root = atomic_load_explicit(&pool->header->root, memory_order_acquire);
+    if (root > pool->data_bytes)
+        return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                           "the root of the pool lies behind its end; shared memory was "
+                           "overwritten, make a new pool");
+    *block = root ? pool->data + root - 1 : NULL;
+    return SHMEM_OK;
+}
+
+/* ---- what there is ---- */
+
 shmem_status_t shmemi_pool_describe(shmemi_pool_t *pool, shmem_pool_info_t *info)
 {
-    if (!info || info->size < sizeof *info)
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "pool info: NULL, or its size is not set to %zu", sizeof *info);
-    uint64_t used = 0;
-    for (uint32_t i = 0; i < pool->nodes; i++)
+    const shmemi_pool_header_t *h = pool->header;
+    shmem_status_t status =
+        shmemi_params_check(info, offsetof(shmem_pool_info_t, limit), "shmem_pool_info_t");
+    if (status)
+        return status;
+    uint64_t used = 0, there = 0;
+    for (uint32_t i = 0; i < pool->nodes; i++) {
         used += shmemi_arena_used(&pool->arenas[i].arena) << SHMEMI_PAGE_SHIFT;
-    *info = (shmem_pool_info_t){
-        .size = info->size,
-        .bytes = pool->arena_bytes * pool->nodes,
+        there += shmemi_arena_present(&pool->arenas[i].arena) << SHMEMI_PAGE_SHIFT;
+    }
+    const shmem_pool_info_t own = {
+        .bytes = there,
         .used_bytes = used,
-        .high_water = shmemi_arena_get(&pool->header->high_pages) << SHMEMI_PAGE_SHIFT,
-        .fallbacks = shmemi_arena_get(&pool->header->fallbacks),
+        .high_water = atomic_load_explicit(&h->high_pages, memory_order_relaxed)
+                      << SHMEMI_PAGE_SHIFT,
+        .fallbacks = atomic_load_explicit(&h->fallbacks, memory_order_relaxed),
         .nodes = (int)pool->nodes,
         .base = pool->data,
+        .limit = pool->arena_bytes * pool->nodes,
+        .bytes_high = atomic_load_explicit(&h->capacity_high, memory_order_relaxed)
+                      << SHMEMI_PAGE_SHIFT,
+        .grown = shmemi_pool_growths(pool),
+        .returned_bytes = atomic_load_explicit(&h->returned_pages, memory_order_relaxed)
+                          << SHMEMI_PAGE_SHIFT,
+        .debug = h->debug != 0,
     };
+    shmemi_params_give(info, &own, sizeof own);
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_pool_node_info(shmemi_pool_t *pool, int node, shmem_pool_node_info_t *info)
+{
+    shmem_status_t status = shmemi_params_check(info, sizeof *info, "shmem_pool_node_info_t");
+    if (status)
+        return status;
+    if (node < 0 || (uint32_t)node >= pool->nodes)
+        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "node %d: the pool has nodes 0 to %u", node,
+                           pool->nodes - 1);
+    const shmemi_arena_t *arena = &pool->arenas[node].arena;
+    const shmem_pool_node_info_t own = {
+        .bytes = shmemi_arena_present(arena) << SHMEMI_PAGE_SHIFT,
+        .limit = pool->arena_bytes,
+        .used_bytes = shmemi_arena_used(arena) << SHMEMI_PAGE_SHIFT,
+        .largest_free = (uint64_t)shmemi_buddy_largest(arena) << SHMEMI_PAGE_SHIFT,
+        .span_bytes = shmemi_arena_get(&arena->control->state[SHMEMI_STATE_SPAN_PAGES])
+                      << SHMEMI_PAGE_SHIFT,
+        .pages_moved = atomic_load_explicit(&pool->places[node].moved, memory_order_relaxed),
+    };
+    shmemi_params_give(info, &own, sizeof own);
     return SHMEM_OK;
 }

@@ -88,7 +88,7 @@ typedef struct shmemi_heap {
     shmemi_stats_t *stats;
     uint64_t thread;   /* row << 32 | epoch, as in shmemi_span_t.owner */
     uint32_t turn;     /* for interleaving */
-    uint32_t pressure; /* of the header, when the heap last gave back what it did not need */
+    uint32_t pressure; /* of the pool, when the heap last gave back what it did not need */
     uint32_t patience; /* occasions since then on which it saw that others need memory */
     shmemi_pool_t *pool;
     uint32_t cached;
@@ -136,7 +136,8 @@ struct shmemi_pool {
     shmemi_layout_t layout;
     uint32_t task; /* whom this view's allocations are charged to */
     int fd;        /* of the segment, -1: cannot grow */
-    int huge;
+    int huge, lock_pages;
+    _Atomic int64_t grow_after; /* the system had no memory: not to be asked before this time */
     shmem_topology_t topology;
     double *latency;              /* [from * nodes + to] */
     shmemi_arena_place_t *places; /* of the arenas */
@@ -274,11 +275,19 @@ uint32_t shmemi_heap_relieve(shmemi_heap_t *heap);
  * since the last time, and looks at no more than a span of each class. */
 uint32_t shmemi_heap_flush(shmemi_heap_t *heap, uint32_t index);
 
+/* Counts who found no memory, in the pool or for the task. */
+static inline uint32_t shmemi_heap_pressure(const shmemi_pool_t *pool)
+{
+    const shmemi_task_t *task = &pool->arenas[0].arena.tasks[pool->task];
+    return atomic_load_explicit(&pool->header->pressure, memory_order_relaxed) +
+           atomic_load_explicit(&task->pressure, memory_order_relaxed);
+}
+
 /* Called now and then: relieve if somebody found no memory since the last time, but not on every
  * occasion, for that costs as much as there are spans. */
 static inline void shmemi_heap_listen(shmemi_heap_t *heap)
 {
-    uint32_t pressure = atomic_load_explicit(&heap->pool->header->pressure, memory_order_relaxed);
+    uint32_t pressure = shmemi_heap_pressure(heap->pool);
     if (__builtin_expect(pressure != heap->pressure, 0) && ++heap->patience >= SHMEMI_PATIENCE) {
         heap->pressure = pressure;
         heap->patience = 0;

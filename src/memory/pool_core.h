@@ -57,6 +57,7 @@ typedef struct shmemi_pool_source {
     const char *task;          /* whom its allocations are charged to; NULL or "": nobody's name */
     int fd;                    /* of the segment, to grow and to shrink with; -1: it cannot */
     int huge;                  /* SHMEMI_HUGE_*: pages to grow with */
+    int lock_pages;            /* 1: mlock what it grows by */
 } shmemi_pool_source_t;
 
 /* Attach to a formatted pool; checks every header field against segment_bytes. VERSION, CORRUPT,

@@ -10,7 +10,7 @@
  *   Invariants  see pool.h; a class keeps at most one empty span besides the current one
  */
 #include "base/status.h"
-#include "memory/pool.h"
+#include "memory/quota.h"
 
 #define LAYER "memory"
 
@@ -226,8 +226,13 @@ static shmem_status_t refill_from_arena(slab_t *slab)
     uint32_t chunk;
     shmemi_pool_t *pool = slab->heap->pool;
     shmemi_span_owner_t owner = {pool->owner, slab->heap->thread, pool->task};
-    shmem_status_t status = shmemi_span_create(&slab->view->arena, pool->actor, &pool->classes,
-                                               slab->class_index, &owner, &chunk);
+    bool entered;
+    shmem_status_t status = shmemi_quota_enter(pool, slab->class->pages, &entered);
+    if (status)
+        return status;
+    status = shmemi_span_create(&slab->view->arena, pool->actor, &pool->classes, slab->class_index,
+                                &owner, &chunk);
+    shmemi_quota_leave(pool, entered);
     if (status)
         return status;
     SHMEMI_KILL_POINT("memory.slab.refilled");

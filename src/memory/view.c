@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 #include "memory/keepers.h"
-#include "memory/pool.h"
+#include "memory/quota.h"
 #include "os/identity.h"
 
 #define LAYER "memory"
@@ -88,6 +88,16 @@ static shmem_status_t check_params(const shmem_pool_params_t *params, uint32_t n
     return SHMEM_OK;
 }
 
+static shmem_status_t format_tasks(void *memory, const shmemi_layout_t *layout)
+{
+    shmemi_pool_header_t *header = memory;
+    shmemi_task_t *tasks = (shmemi_task_t *)((unsigned char *)memory + layout->tasks);
+    shmem_status_t status = shmemi_mutex_init(&header->tasks_lock);
+    for (uint32_t i = 0; i < SHMEMI_TASKS && !status; i++)
+        status = shmemi_mutex_init(&tasks[i].lock);
+    return status;
+}
+
 static shmem_status_t format_arenas(void *memory, const shmemi_layout_t *layout, uint32_t present)
 {
     for (uint32_t i = 0; i < layout->nodes; i++) {
@@ -140,7 +150,9 @@ shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
     atomic_store_explicit(&header->capacity_high, (first >> SHMEMI_PAGE_SHIFT) * nodes,
                           memory_order_relaxed);
     SHMEMI_KILL_POINT("memory.pool.header");
-    status = format_arenas(memory, &layout, (uint32_t)(first >> SHMEMI_PAGE_SHIFT));
+    status = format_tasks(memory, &layout);
+    if (!status)
+        status = format_arenas(memory, &layout, (uint32_t)(first >> SHMEMI_PAGE_SHIFT));
     if (status)
         return status;
     SHMEMI_KILL_POINT("memory.pool.formatted");
@@ -184,6 +196,12 @@ static shmem_status_t header_check(const void *memory, uint64_t segment_bytes,
                            (unsigned long long)copy->bytes, copy->nodes, copy->policy, copy->node,
                            (unsigned long long)segment_bytes);
     return SHMEM_OK;
+}
+
+void shmemi_pool_mark_destroyed(void *memory)
+{
+    shmemi_pool_header_t *header = memory;
+    atomic_store_explicit(&header->destroyed, 1, memory_order_relaxed);
 }
 
 bool shmemi_pool_is_ready(const void *memory)
@@ -266,6 +284,7 @@ static void view_fill(shmemi_pool_t *pool, const shmemi_pool_source_t *source,
     pool->topology = source->topology;
     pool->fd = source->fd;
     pool->huge = source->huge;
+    pool->lock_pages = source->lock_pages;
     pool->cache_limit = pool->arena_bytes / SHMEMI_CACHE_SHARE;
     if (pool->cache_limit > SHMEMI_CACHE_BYTES)
         pool->cache_limit = SHMEMI_CACHE_BYTES;
@@ -290,6 +309,9 @@ shmem_status_t shmemi_pool_attach(const shmemi_pool_source_t *source, shmemi_poo
     for (uint32_t i = 0; i < layout.nodes; i++)
         shmemi_arena_init(&view->arenas[i].arena, source->memory, &layout, i);
     if (!status)
+        status = shmemi_task_claim(view->header, view->arenas[0].arena.tasks, source->actor,
+                                   source->task, &view->task);
+    if (!status)
         status = nodes_map(view);
     if (status) {
         view_free(view);
@@ -297,6 +319,51 @@ shmem_status_t shmemi_pool_attach(const shmemi_pool_source_t *source, shmemi_poo
     }
     *pool = view;
     return SHMEM_OK;
+}
+
+/* The first stretch of blocks with memory in an arena that ends behind page `from`. */
+static bool present_in(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t from, uint32_t *begin,
+                       uint32_t *end)
+{
+    uint32_t head;
+    uint64_t page = from;
+    bool found = false;
+    if (shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER))
+        return false;
+    while (page < arena->pages && shmemi_buddy_locate(arena, (uint32_t)page, &head)) {
+        uint64_t word = shmemi_arena_get(&arena->page[head].word);
+        bool absent = shmemi_word_kind(word) == SHMEMI_PAGE_ABSENT;
+        if (absent && found)
+            break;
+        if (!absent && !found)
+            *begin = (uint32_t)page;
+        found |= !absent;
+        page = (uint64_t)head + shmemi_buddy_length(arena, head, word);
+    }
+    *end = (uint32_t)page;
+    shmemi_arena_unlock(arena, pool->actor, SHMEM_OK);
+    return found;
+}
+
+bool shmemi_pool_present(shmemi_pool_t *pool, uint64_t from, uint64_t *offset, uint64_t *length)
+{
+    const shmemi_layout_t *l = &pool->layout;
+    uint32_t begin = 0, end = 0;
+    *offset = 0;
+    *length = l->data;
+    if (from < l->data)
+        return true;
+    for (uint64_t i = (from - l->data) / l->data_stride; i < l->nodes; i++) {
+        uint64_t start = l->data + l->data_stride * i;
+        uint64_t page = from > start ? (from - start) >> SHMEMI_PAGE_SHIFT : 0;
+        if (page >= l->arena_pages ||
+            !present_in(pool, &pool->arenas[i].arena, (uint32_t)page, &begin, &end))
+            continue;
+        *offset = start + ((uint64_t)begin << SHMEMI_PAGE_SHIFT);
+        *length = (uint64_t)(end - begin) << SHMEMI_PAGE_SHIFT;
+        return true;
+    }
+    return false;
 }
 
 void shmemi_pool_detach(shmemi_pool_t *pool)

@@ -10,13 +10,16 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fault.h"
+#include "base/settings.h"
 #include "harness.h"
 #include "memory/check.h"
 #include "memory/pool.h"
 #include "os/barrier.h"
+#include "os/segment.h"
 #include "sync/roster.h"
 
 /* How much longer the soaks work than the tests; they are the same programs. */
@@ -34,6 +37,7 @@ typedef struct world {
     int clients;
     void *memory; /* of the pool */
     uint64_t segment_bytes;
+    int fd; /* of a pool that can grow, or -1 */
 } world_t;
 
 static world_t world;
@@ -57,7 +61,7 @@ static inline void world_client_add(int i)
 /* A fresh roster with n clients, numbered from 0. */
 static inline void world_make(int n)
 {
-    world = (world_t){.roster = harness_shared(sizeof(shmemi_roster_t)), .clients = n};
+    world = (world_t){.roster = harness_shared(sizeof(shmemi_roster_t)), .clients = n, .fd = -1};
     shmemi_roster_init(world.roster, WORLD_ROWS);
     shmemi_barrier_register();
     for (int i = 0; i < n; i++)
@@ -78,6 +82,38 @@ static inline void world_pool(uint64_t bytes, shmem_pool_policy_t policy, int no
     CHECK_OK(shmemi_pool_format(world.memory, world.segment_bytes, &params, topology));
 }
 
+/* A fresh pool in a file, of which `bytes` have memory. The test closes world.fd. */
+static inline void world_growing_pool(uint64_t bytes, uint64_t limit, shmem_topology_t topology)
+{
+    shmem_pool_params_t params = SHMEM_POOL_PARAMS_INIT;
+    params.bytes = bytes;
+    params.limit = limit;
+    int nodes = topology ? shmem_topology_nodes(topology) : 1;
+    CHECK_OK(shmemi_pool_segment_bytes(shmemi_pool_capacity(&params), nodes, &world.segment_bytes));
+    shmemi_segment_params_t segment = {"test", world.segment_bytes, SHMEMI_HUGE_OFF, 0};
+    uint64_t size, page;
+    CHECK_OK(shmemi_segment_create(&segment, &world.fd, &size, &page));
+    void *place = world_memory(size);
+    world.memory = mmap(place, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, world.fd, 0);
+    CHECK(world.memory == place);
+    for (int i = 0; i < nodes; i++) {
+        uint64_t offset, length;
+        CHECK_OK(
+            shmemi_pool_arena_range(shmemi_pool_capacity(&params), nodes, i, &offset, &length));
+        CHECK_OK(
+            shmemi_segment_reserve(world.fd, offset, shmemi_pool_first_length(&params, nodes)));
+    }
+    CHECK_OK(shmemi_pool_format(world.memory, world.segment_bytes, &params, topology));
+}
+
+/* Bytes of the file that have memory. */
+static inline uint64_t world_file_bytes(void)
+{
+    struct stat info;
+    CHECK(fstat(world.fd, &info) == 0);
+    return (uint64_t)info.st_blocks * 512;
+}
+
 /* The calling process acts as client i. */
 static inline void world_actor(shmemi_actor_t *actor, int i)
 {
@@ -89,7 +125,12 @@ static inline void world_actor(shmemi_actor_t *actor, int i)
 static inline shmem_status_t world_view(void *memory, uint64_t bytes, shmemi_actor_t *actor,
                                         shmem_topology_t topology, shmemi_pool_t **pool)
 {
-    shmemi_pool_source_t source = {memory, bytes, actor, topology, NULL, -1, 0};
+    shmemi_pool_source_t source = {.memory = memory,
+                                   .segment_bytes = bytes,
+                                   .actor = actor,
+                                   .topology = topology,
+                                   .fd = world.fd,
+                                   .huge = SHMEMI_HUGE_OFF};
     return shmemi_pool_attach(&source, pool);
 }
 
@@ -97,6 +138,22 @@ static inline shmemi_pool_t *world_attach(shmemi_actor_t *actor, shmem_topology_
 {
     shmemi_pool_t *pool;
     CHECK_OK(world_view(world.memory, world.segment_bytes, actor, topology, &pool));
+    return pool;
+}
+
+/* The same for a task. */
+static inline shmemi_pool_t *world_attach_as(shmemi_actor_t *actor, shmem_topology_t topology,
+                                             const char *task)
+{
+    shmemi_pool_t *pool;
+    shmemi_pool_source_t source = {.memory = world.memory,
+                                   .segment_bytes = world.segment_bytes,
+                                   .actor = actor,
+                                   .topology = topology,
+                                   .task = task,
+                                   .fd = world.fd,
+                                   .huge = SHMEMI_HUGE_OFF};
+    CHECK_OK(shmemi_pool_attach(&source, &pool));
     return pool;
 }
 
