@@ -188,13 +188,14 @@ static void no_room_body(void *arg)
             filled = i;
         }
     }
-    shmemi_segment_params_t p = {"shmem-filler", most * 3 / 4 & ~(MIB - 1), SHMEMI_HUGE_OFF, 0};
+    shmemi_segment_params_t p = {"shmem-filler", most * 3 / 4 & ~(2 * MIB - 1), SHMEMI_HUGE_AUTO,
+                                 0};
     uint64_t bytes, page;
     CHECK_OK(shmemi_segment_create(&p, &fd, &bytes, &page));
     filler = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     CHECK(filler != MAP_FAILED);
     CHECK_OK(shmemi_topo_bind(topology, filler, bytes, filled, 1));
-    CHECK_OK(shmemi_segment_reserve(fd, 0, bytes));
+    CHECK_OK(shmemi_segment_reserve_huge(fd, 0, bytes, SHMEMI_HUGE_AUTO));
     params.bytes = (most / 4 + 4 * MIB) * (uint64_t)expected_nodes;
     CHECK_STATUS(shmem_pool_create(context, NULL, &params, &pool), SHMEM_ERR_NOMEM);
     CHECK(pool == (shmem_pool_t)(void *)&context);
