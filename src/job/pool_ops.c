@@ -25,6 +25,14 @@ shmem_status_t shmem_pool_alloc_on(shmem_pool_t pool, size_t bytes, size_t align
     return shmemi_pool_alloc(pool->core, bytes, alignment, policy, node, block);
 }
 
+shmem_status_t shmem_pool_alloc_timed(shmem_pool_t pool, size_t bytes, size_t alignment,
+                                      int64_t timeout, void **block)
+{
+    if (!shmemi_pool_is_open(pool))
+        return shmemi_pool_unusable(pool, "shmem_pool_alloc_timed");
+    return shmemi_pool_alloc_timed(pool->core, bytes, alignment, timeout, block);
+}
+
 shmem_status_t shmem_pool_resize(shmem_pool_t pool, void **block, size_t bytes)
 {
     return shmemi_pool_is_open(pool) ? shmemi_pool_resize(pool->core, block, bytes)
@@ -42,4 +50,46 @@ shmem_status_t shmem_pool_block_bytes(shmem_pool_t pool, const void *block, size
 {
     return shmemi_pool_is_open(pool) ? shmemi_pool_block_bytes(pool->core, block, bytes)
                                      : shmemi_pool_unusable(pool, "shmem_pool_block_bytes");
+}
+
+/* ---- owners ---- */
+
+shmem_status_t shmem_pool_give(shmem_pool_t pool, void *block)
+{
+    return shmemi_pool_is_open(pool) ? shmemi_pool_give(pool->core, block)
+                                     : shmemi_pool_unusable(pool, "shmem_pool_give");
+}
+
+shmem_status_t shmem_pool_hold(shmem_pool_t pool, void *block)
+{
+    return shmemi_pool_is_open(pool) ? shmemi_pool_hold(pool->core, block)
+                                     : shmemi_pool_unusable(pool, "shmem_pool_hold");
+}
+
+/* ---- the root ---- */
+
+shmem_status_t shmem_pool_root_set(shmem_pool_t pool, void *block)
+{
+    return shmemi_pool_is_open(pool) ? shmemi_pool_root_set(pool->core, block)
+                                     : shmemi_pool_unusable(pool, "shmem_pool_root_set");
+}
+
+shmem_status_t shmem_pool_root_get(shmem_pool_t pool, void **block)
+{
+    return shmemi_pool_is_open(pool) ? shmemi_pool_root_get(pool->core, block)
+                                     : shmemi_pool_unusable(pool, "shmem_pool_root_get");
+}
+
+/* ---- memory that is not needed ---- */
+
+shmem_status_t shmem_pool_trim(shmem_pool_t pool)
+{
+    return shmemi_pool_is_open(pool) ? shmemi_pool_trim(pool->core)
+                                     : shmemi_pool_unusable(pool, "shmem_pool_trim");
+}
+
+shmem_status_t shmem_pool_shrink(shmem_pool_t pool, uint64_t keep, uint64_t *returned)
+{
+    return shmemi_pool_is_open(pool) ? shmemi_pool_shrink(pool->core, keep, returned)
+                                     : shmemi_pool_unusable(pool, "shmem_pool_shrink");
 }
