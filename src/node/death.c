@@ -97,11 +97,11 @@ static shmem_status_t reclaim(shmem_server_t server, const shmemi_entry_t *entry
     }
     server->state->reclaimed += blocks;
     if (status && status != SHMEM_ERR_TIMEOUT)
-        shmemi_log(SHMEM_LOG_ERROR, LAYER, "pool '%s': blocks of client %u are lost: %s",
-                   entry->spec.name, slot, shmem_error_detail()->text);
+        shmemi_log(SHMEM_LOG_ERROR, LAYER, "pool '%s': blocks of the dead are lost: %s",
+                   entry->spec.name, shmem_error_detail()->text);
     else
-        shmemi_log(SHMEM_LOG_INFO, LAYER, "pool '%s': %llu blocks of client %u given back%s",
-                   entry->spec.name, (unsigned long long)blocks, slot,
+        shmemi_log(SHMEM_LOG_INFO, LAYER, "pool '%s': %llu blocks of the dead given back%s",
+                   entry->spec.name, (unsigned long long)blocks,
                    status ? "; a living client locks the rest" : "");
     return status;
 }

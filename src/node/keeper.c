@@ -40,7 +40,7 @@
 
 #define LAYER "node"
 
-enum { CRASHES = 20, NAME_BYTES = 16 };
+enum { CRASHES = 50, NAME_BYTES = 16 };
 #define CRASHES_NS 1000000000 /* so many ends in this time: the next would end as well */
 #define RETRY_NS   100000000
 

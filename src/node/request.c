@@ -4,9 +4,10 @@
  *
  * Invariants: an answer belongs to the request with its sequence number; late answers of requests
  * that timed out are dropped with their descriptors, and the segments that they opened are closed
- * again; number 0 is an error of the connection itself and answers whatever is asked. After
- * SERVER_LOST or PROTOCOL no request is made any more. The next request takes back one that timed
- * out and that the server has not answered yet.
+ * again; answers that the successor of a killed server repeats are dropped; number 0 is an error of
+ * the connection itself and answers whatever is asked. After SERVER_LOST or PROTOCOL no request is
+ * made any more. The next request takes back one that timed out and that the server has not
+ * answered yet.
  */
 #include <errno.h>
 #include <poll.h>
@@ -130,9 +131,12 @@ static shmem_status_t receive(shmemi_client_t *client, shmemi_wire_message_t *me
 }
 
 /* An answer came too late for who asked. What it opened is to be closed; more than fit stay
- * open for this client until it ends. */
+ * open for this client until it ends. One that came before, from a server that was killed then, is
+ * only said again. */
 static void note_stray(shmemi_client_t *client, const shmemi_wire_message_t *message)
 {
+    if (message->header.sequence == client->answered)
+        return;
     if (message->header.type == SHMEMI_WIRE_SEGMENT && client->strays < SHMEMI_STRAYS)
         client->stray[client->strays++] = message->segment.id;
 }
@@ -150,8 +154,10 @@ static shmem_status_t receive_answer(shmemi_client_t *client, shmemi_wire_messag
                                client->address);
         if (status)
             return status;
-        if (message->header.sequence == sequence)
+        if (message->header.sequence == sequence) {
+            client->answered = sequence;
             return SHMEM_OK;
+        }
         if (message->header.sequence == 0 && message->header.type == SHMEMI_WIRE_ERROR)
             return SHMEM_OK;
         note_stray(client, message);

@@ -39,7 +39,8 @@ typedef struct fixture_server {
     int64_t first_client_ns;
     const char *listen_at;
     pid_t pid;
-    int takeover;       /* with a keeper; the fault is armed for the first server only */
+    int takeover;       /* with a keeper; the fault is armed for one server only: */
+    int fault_later;    /* the first successor, not the first server */
     _Atomic int serves; /* the process that is the server now */
     _Atomic unsigned takeovers;
     unsigned crashes; /* successors that end at once */
@@ -61,8 +62,11 @@ static inline void fixture_taken_over(void *arg, shmem_server_event_t event, uin
     if (event != SHMEM_SERVER_TAKEN_OVER)
         return;
     shmemi_fault_disarm();
-    if (atomic_fetch_add(&f->takeovers, 1) < f->crashes)
+    unsigned before = atomic_fetch_add(&f->takeovers, 1);
+    if (before < f->crashes)
         raise(SIGKILL);
+    if (f->fault_later && before == 0)
+        shmemi_fault_arm(f->fault, f->action, f->nth);
     atomic_store(&f->serves, pid);
 }
 
@@ -91,7 +95,7 @@ static inline void fixture_serve(void *arg)
         shmemi_server_set_hello_time(fixture_running, f->hello_ns);
     signal(SIGTERM, fixture_stop);
     snprintf(f->address, sizeof f->address, "%s", shmem_server_address(fixture_running));
-    if (f->fault_armed && f->takeover)
+    if (f->fault_armed && f->takeover && !f->fault_later)
         shmemi_fault_arm(f->fault, f->action, f->nth);
     atomic_store(&f->serves, getpid());
     atomic_store(&f->ready, 1);
