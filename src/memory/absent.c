@@ -53,8 +53,8 @@ static shmem_status_t find(shmemi_arena_t *arena, uint32_t pages, unsigned order
     _Atomic uint64_t *hint = &arena->control->state[SHMEMI_STATE_ABSENT_FROM];
     uint64_t from = shmemi_arena_get(hint), page, first = arena->pages;
     uint32_t head;
-    bool busy = false;
-    for (page = from; page < arena->pages;) {
+    bool busy = false, found = false;
+    for (page = from; page < arena->pages && !found;) {
         if (!shmemi_buddy_locate(arena, (uint32_t)page, &head))
             return corrupt(arena, (uint32_t)page);
         uint64_t word = word_at(arena, head);
@@ -67,16 +67,16 @@ static shmem_status_t find(shmemi_arena_t *arena, uint32_t pages, unsigned order
         uint64_t end = (uint64_t)window + shmemi_buddy_extent(arena, window, order);
         if (end - window >= pages && is_open(arena, window, end, &busy)) {
             *begin = window;
-            break;
+            found = true;
+            continue;
         }
         busy |= word != SHMEMI_PAGE_ABSENT;
         page = end > page ? end : page;
     }
     if (first > from && !shmemi_arena_set(arena, hint, first))
         return corrupt(arena, (uint32_t)first);
-    if (page < arena->pages || first < arena->pages)
-        shmemi_arena_commit(arena);
-    if (page >= arena->pages)
+    shmemi_arena_commit(arena);
+    if (!found)
         return busy ? SHMEM_ERR_BUSY : SHMEM_ERR_NOMEM;
     return SHMEM_OK;
 }

@@ -87,7 +87,10 @@ static shmem_status_t reserve(const work_t *w, uint32_t page, uint32_t pages)
     unsigned char *address = (unsigned char *)pool->header + offset;
     if (SHMEMI_FAULT("memory.grow.reserve"))
         return shmemi_fail(SHMEM_ERR_INJECTED, LAYER, "injected at memory.grow.reserve");
+    int node = pool->places[w->arena->index].node;
     shmem_status_t status = shmemi_segment_afford(bytes);
+    if (!status && node >= 0)
+        status = shmemi_topo_afford(pool->topology, node, bytes);
     if (!status)
         status = shmemi_segment_reserve_huge(pool->fd, offset, bytes, pool->huge);
     SHMEMI_KILL_POINT("memory.grow.reserved");
@@ -222,7 +225,7 @@ static bool idlest(const shmemi_pool_t *pool, const bool *done, uint32_t *index)
 static shmem_status_t return_piece(work_t *w, uint32_t most, uint32_t *pages)
 {
     const shmemi_actor_t *actor = w->pool->actor;
-    unsigned least = w->arena->top < STEP_ORDER ? 0 : STEP_ORDER;
+    unsigned least = w->arena->pages < STEP ? 0 : STEP_ORDER;
     uint32_t page;
     shmem_status_t status = shmemi_arena_lock(w->arena, actor, SHMEMI_FOREVER);
     if (status)

@@ -156,7 +156,8 @@ static shmem_status_t sum_up(shmemi_pool_t *pool, uint32_t task, sums_t *sums)
 
 static uint32_t current_of(const shmemi_task_t *task)
 {
-    return atomic_load_explicit(&task->current, memory_order_relaxed) & 1;
+    /* SYNC task-current: acquire, pairs with release in put_in_force() */
+    return atomic_load_explicit(&task->current, memory_order_acquire) & 1;
 }
 
 /* A kill leaves the old one in force, or this. */
@@ -165,8 +166,7 @@ static void put_in_force(shmemi_task_t *task, const shmemi_bucket_t *bucket)
     uint32_t other = !current_of(task);
     task->bucket[other] = *bucket;
     SHMEMI_KILL_POINT("memory.quota.written");
-    /* SYNC task-current: release, the bucket is complete; the lock's next holder sees it, pairs
-     * with acquire in shmemi_mutex_take() */
+    /* SYNC task-current: release, the bucket is complete; pairs with acquire in current_of() */
     atomic_store_explicit(&task->current, other, memory_order_release);
     SHMEMI_KILL_POINT("memory.quota.settled");
 }
