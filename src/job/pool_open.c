@@ -216,6 +216,7 @@ static shmem_status_t attach(shmemi_pool_view_t *view)
                                    .actor = view->context->actor,
                                    .task = view->task,
                                    .fd = view->segment.fd,
+                                   .lock_pages = (int)view->context->settings.lock_pages,
                                    .huge = shmemi_pool_huge(view->context, view->segment.bytes)};
     shmem_status_t status = shmemi_context_topology(view->context, &source.topology);
     if (!status)
