@@ -79,10 +79,10 @@ SHMEM_API void shmem_region_close(shmem_region_t region);
 SHMEM_API shmem_status_t shmem_region_destroy(shmem_context_t context, const char *name);
 
 /* Map it for reading or writing and return its address, the same in every process; NULL on error
- * (see shmem_error_detail(): INVALID; ACCESS: opened for reading only; ADDRESS_TAKEN; STATE: closed,
- * or mapped already in this process with other rights; CORRUPT; NOMEM). Mapping again counts up;
- * each wants its unmap. Address space for all of its limit is mapped, of which `bytes` are memory:
- * what lies behind them is not to be touched before it has grown. */
+ * (see shmem_error_detail(): INVALID; ACCESS: opened for reading only; ADDRESS_TAKEN; STATE:
+ * closed, or mapped already in this process with other rights; CORRUPT; NOMEM). Mapping again
+ * counts up; each wants its unmap. Address space for all of its limit is mapped, of which `bytes`
+ * are memory: what lies behind them is not to be touched before it has grown. */
 SHMEM_API void *shmem_region_map(shmem_region_t region, shmem_mapping_t rights);
 /* Errors: INVALID, STATE (it is not mapped). */
 SHMEM_API shmem_status_t shmem_region_unmap(shmem_region_t region);

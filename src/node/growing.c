@@ -35,10 +35,21 @@ shmem_status_t shmemi_growing_publish(int fd, uint64_t file_bytes, uint64_t byte
     return SHMEM_OK;
 }
 
+/* `bytes` in whole pages: inside the file, so it does not overflow. */
+static uint64_t pages_end(uint64_t bytes)
+{
+    return (bytes + SHMEMI_PAGE - 1) / SHMEMI_PAGE * SHMEMI_PAGE;
+}
+
+static void release(int fd, uint64_t from, uint64_t to)
+{
+    if (pages_end(from) < pages_end(to))
+        shmemi_segment_release(fd, pages_end(from), pages_end(to) - pages_end(from));
+}
+
 shmem_status_t shmemi_growing_reserve(int fd, uint64_t from, uint64_t to, int huge)
 {
-    uint64_t start = (from + SHMEMI_PAGE - 1) & ~(uint64_t)(SHMEMI_PAGE - 1);
-    uint64_t end = (to + SHMEMI_PAGE - 1) & ~(uint64_t)(SHMEMI_PAGE - 1); /* inside the file */
+    uint64_t start = pages_end(from), end = pages_end(to);
     if (start >= end)
         return SHMEM_OK;
     shmem_status_t status =
@@ -49,17 +60,23 @@ shmem_status_t shmemi_growing_reserve(int fd, uint64_t from, uint64_t to, int hu
         return SHMEM_OK;
     char text[SHMEMI_WIRE_TEXT];
     snprintf(text, sizeof text, "%s", shmem_error_detail()->text);
-    shmemi_segment_release(fd, start, end - start);
+    release(fd, from, to);
     return shmemi_quiet(status, LAYER, "%s", text);
 }
 
 /* The pages are there. */
 static shmem_status_t grown(shmem_server_t server, shmemi_entry_t *entry, uint64_t bytes)
 {
+    uint64_t before = entry->spec.bytes;
     SHMEMI_KILL_POINT("node.growing.reserved");
     shmemi_table_grown(&server->table, entry, bytes);
     SHMEMI_KILL_POINT("node.growing.noted");
-    return shmemi_growing_publish(entry->fd, entry->bytes, bytes);
+    shmem_status_t status = shmemi_growing_publish(entry->fd, entry->bytes, bytes);
+    if (status) {
+        shmemi_table_grown(&server->table, entry, before);
+        release(entry->fd, before, bytes);
+    }
+    return status;
 }
 
 static void answer(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,

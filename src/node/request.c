@@ -174,6 +174,7 @@ static shmem_status_t exchange(shmemi_client_t *client, shmemi_wire_message_t *m
     uint32_t sequence = message->header.sequence = client->sequence;
     shmem_status_t status = shmemi_socket_send(client->socket.fd, message, message->header.bytes,
                                                &sent, sent >= 0, deadline);
+    SHMEMI_KILL_POINT("node.request.sent");
     if (status && status != SHMEM_ERR_SERVER_LOST) /* its last words may lie there */
         return status;
     status = receive_answer(client, message, sequence, fd, deadline);

@@ -35,7 +35,7 @@ typedef struct fixture_server {
     shmemi_fault_action_t action;
     unsigned nth;
     int64_t hello_ns;
-    int exit_when_unused;
+    int exit_when_unused, all_users;
     int64_t first_client_ns;
     const char *listen_at;
     pid_t pid;
@@ -78,6 +78,7 @@ static inline void fixture_serve(void *arg)
     params.address = f->listen_at;
     params.exit_when_unused = f->exit_when_unused;
     params.first_client_ns = f->first_client_ns;
+    params.all_users = f->all_users;
     params.takeover = f->takeover;
     if (f->takeover) {
         params.observer = fixture_taken_over;
