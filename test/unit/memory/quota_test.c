@@ -1,0 +1,626 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Quotas of tasks: limits, buckets, waiting, refunds, names; races of threads and processes; kills.
+ * Held bytes are compared exactly; the walker compares them with the blocks.
+ */
+#include <pthread.h>
+
+#include "memory/quota.h"
+#include "pool_world.h"
+
+#define MIB  (1ull << 20)
+#define PAGE 4096ull
+
+static shmemi_actor_t actor;
+static shmemi_pool_t *pool; /* of nobody's task */
+static shmem_topology_t topology;
+
+static void begin_on(const char *machine, uint64_t bytes)
+{
+    topology = NULL;
+    if (machine)
+        CHECK_OK(shmemi_topo_create_synthetic(machine, &topology));
+    world_make(12);
+    world_pool(bytes, SHMEM_POOL_NEAREST, 0, topology);
+    world_actor(&actor, 0);
+    pool = world_attach(&actor, topology);
+}
+
+static void begin(uint64_t bytes)
+{
+    begin_on(NULL, bytes);
+}
+
+static shmem_quota_t state(const char *task)
+{
+    shmem_quota_t q = SHMEM_QUOTA_INIT;
+    CHECK_OK(shmemi_pool_quota_get(pool, task, &q));
+    return q;
+}
+
+static uint64_t held(const char *task)
+{
+    return state(task).held;
+}
+
+static void end(void)
+{
+    char name[SHMEM_TASK_NAME];
+    CHECK_OK(shmemi_pool_trim(pool));
+    CHECK_OK(shmemi_pool_check(pool));
+    CHECK_EQ(world_used(pool), 0);
+    CHECK_EQ(held(NULL), 0);
+    for (size_t i = 0; shmemi_pool_task(pool, i, name) == SHMEM_OK; i++)
+        CHECK_EQ(held(name), 0);
+    shmemi_pool_detach(pool);
+    shmemi_actor_fini(&actor);
+    shmem_topology_destroy(topology);
+}
+
+static void set_in(shmemi_pool_t *p, const char *task, uint64_t limit, uint64_t burst,
+                   uint64_t rate, int keep)
+{
+    shmem_quota_t q = SHMEM_QUOTA_INIT;
+    q.limit = limit;
+    q.burst = burst;
+    q.rate = rate;
+    q.keep_tokens = keep;
+    CHECK_OK(shmemi_pool_quota_set(p, task, &q));
+}
+
+static void set(const char *task, uint64_t limit, uint64_t burst, uint64_t rate, int keep)
+{
+    set_in(pool, task, limit, burst, rate, keep);
+}
+
+static bool text_has(const char *part)
+{
+    return strstr(shmem_error_detail()->text, part) != NULL;
+}
+
+/* ---- the limit ---- */
+
+static void a_limit(void)
+{
+    begin(64 * MIB);
+    shmemi_pool_t *p = world_attach_as(&actor, NULL, "train/a");
+    void *blocks[10], *block = &actor;
+    set("train/a", 8 * MIB, UINT64_MAX, 0, 0);
+    for (int i = 0; i < 8; i++)
+        blocks[i] = world_alloc(p, MIB);
+    CHECK_EQ(held("train/a"), 8 * MIB);
+    CHECK_STATUS(shmemi_pool_alloc_default(p, MIB, &block), SHMEM_ERR_QUOTA);
+    CHECK(block == &actor && text_has("train/a") && text_has("8388608"));
+    CHECK_STATUS(shmemi_pool_alloc_default(p, 1, &block), SHMEM_ERR_QUOTA);
+    CHECK_STATUS(shmemi_pool_alloc_default(p, 9 * MIB, &block), SHMEM_ERR_QUOTA);
+    CHECK(text_has("never"));
+    CHECK_EQ(state("train/a").refused, 3);
+    CHECK_EQ(state("train/a").held_high, 8 * MIB);
+    CHECK_OK(shmemi_pool_free(pool, world_alloc(pool, 20 * MIB))); /* others don't feel it */
+    CHECK_OK(shmemi_pool_free(p, blocks[7]));
+    blocks[7] = world_alloc(p, MIB);
+    /* a lower limit takes nothing away; a higher one counts at once */
+    set("train/a", 4 * MIB, UINT64_MAX, 0, 0);
+    CHECK_EQ(held("train/a"), 8 * MIB);
+    CHECK_OK(shmemi_pool_free(p, blocks[7]));
+    CHECK_OK(shmemi_pool_trim(p));
+    CHECK_STATUS(shmemi_pool_alloc_default(p, 1, &block), SHMEM_ERR_QUOTA);
+    set("train/a", 9 * MIB, UINT64_MAX, 0, 0);
+    blocks[7] = world_alloc(p, MIB);
+    set("train/a", UINT64_MAX, UINT64_MAX, 0, 0);
+    blocks[8] = world_alloc(p, 30 * MIB);
+    CHECK_EQ(held("train/a"), 38 * MIB);
+    for (int i = 0; i < 9; i++)
+        CHECK_OK(shmemi_pool_free(p, blocks[i]));
+    shmemi_pool_detach(p);
+    end();
+}
+
+/* Small blocks use the quota to the last page, and all of it comes back. */
+static void small_blocks_to_the_last_page(void)
+{
+    static const size_t sizes[] = {100, 700, 3000, 4096, 10000, 16000};
+    enum { MOST = 20000 };
+    static void *blocks[MOST];
+    for (size_t i = 0; i < SHMEMI_COUNT(sizes); i++) {
+        begin(256 * MIB);
+        shmemi_pool_t *p = world_attach_as(&actor, NULL, "small");
+        set("small", MIB, UINT64_MAX, 0, 0);
+        for (int round = 0; round < 3; round++) {
+            int n = 0;
+            shmem_status_t status;
+            while (!(status = shmemi_pool_alloc_default(p, sizes[i], &blocks[n])) && ++n < MOST)
+                ;
+            CHECK_EQ(status, SHMEM_ERR_QUOTA);
+            CHECK(held("small") <= MIB && held("small") + sizes[i] + PAGE > MIB);
+            CHECK_OK(shmemi_pool_check(pool));
+            while (n)
+                CHECK_OK(shmemi_pool_free(p, blocks[--n]));
+            CHECK_OK(shmemi_pool_trim(p));
+            CHECK_EQ(held("small"), 0);
+        }
+        shmemi_pool_detach(p);
+        end();
+    }
+}
+
+/* What caches keep does not stand in the way. */
+static void caches_give_way(void)
+{
+    begin(256 * MIB);
+    shmemi_pool_t *p = world_attach_as(&actor, NULL, "t");
+    set("t", 4 * MIB, UINT64_MAX, 0, 0);
+    for (int round = 0; round < 5; round++) {
+        void *blocks[60];
+        for (int i = 0; i < 60; i++)
+            blocks[i] = world_alloc(p, i % 2 ? 40000 : 500 * (size_t)i + 1);
+        for (int i = 0; i < 60; i++)
+            CHECK_OK(shmemi_pool_free(p, blocks[i]));
+        CHECK_OK(shmemi_pool_free(p, world_alloc(p, 4 * MIB)));
+    }
+    shmemi_pool_detach(p);
+    end();
+}
+
+static void resizing(void)
+{
+    begin(64 * MIB);
+    shmemi_pool_t *p = world_attach_as(&actor, NULL, "a"), *q = world_attach_as(&actor, NULL, "b");
+    set("a", MIB, UINT64_MAX, 0, 0);
+    void *block = world_alloc(p, 40000), *before;
+    CHECK_OK(shmemi_pool_resize(p, &block, 600000));
+    CHECK_EQ(held("a"), 147 * PAGE); /* in place, or moved and the old one given back */
+    CHECK_STATUS(shmemi_pool_resize(p, &block, 3 * MIB), SHMEM_ERR_QUOTA);
+    CHECK_EQ(held("a"), 147 * PAGE);
+    CHECK_OK(shmemi_pool_resize(p, &block, 50000));
+    CHECK_EQ(held("a"), 13 * PAGE);
+    before = block;
+    CHECK_OK(shmemi_pool_resize(q, &block, 30 * PAGE)); /* another task pays for the new block */
+    CHECK(before != block);
+    CHECK_EQ(held("a"), 0);
+    CHECK_EQ(held("b"), 30 * PAGE);
+    set("b", 0, UINT64_MAX, 0, 0);
+    CHECK_OK(shmemi_pool_resize(q, &block, 10 * PAGE));
+    CHECK_EQ(held("b"), 10 * PAGE);
+    CHECK_OK(shmemi_pool_free(p, block));
+    shmemi_pool_detach(p);
+    shmemi_pool_detach(q);
+    end();
+}
+
+/* ---- the bucket ---- */
+
+static void a_bucket_that_does_not_refill(void)
+{
+    for (int keep = 0; keep < 2; keep++) {
+        begin(64 * MIB);
+        shmemi_pool_t *p = world_attach_as(&actor, NULL, "t");
+        void *block, *more;
+        set("t", UINT64_MAX, 4 * MIB, 0, keep);
+        CHECK_EQ(state("t").tokens, 4 * MIB);
+        block = world_alloc(p, 3 * MIB);
+        CHECK_EQ(state("t").tokens, MIB);
+        CHECK_STATUS(shmemi_pool_alloc_default(p, 2 * MIB, &more), SHMEM_ERR_QUOTA);
+        CHECK(text_has("only when some is given back"));
+        CHECK_STATUS(shmemi_pool_alloc_default(p, 5 * MIB, &more), SHMEM_ERR_QUOTA);
+        CHECK(text_has("never"));
+        CHECK_OK(shmemi_pool_free(p, block));
+        CHECK_EQ(state("t").tokens, keep ? MIB : 4 * MIB);
+        CHECK_EQ(shmemi_pool_alloc_default(p, 2 * MIB, &more), keep ? SHMEM_ERR_QUOTA : SHMEM_OK);
+        if (!keep)
+            CHECK_OK(shmemi_pool_free(p, more));
+        set("t", UINT64_MAX, 8 * MIB, 0, keep); /* starts full */
+        CHECK_EQ(state("t").tokens, 8 * MIB);
+        shmemi_pool_detach(p);
+        end();
+    }
+}
+
+static void a_bucket_that_refills(void)
+{
+    begin(64 * MIB);
+    shmemi_pool_t *p = world_attach_as(&actor, NULL, "t");
+    void *block;
+    set("t", UINT64_MAX, 4 * MIB, 40 * MIB, 1);
+    for (int i = 0; i < 4; i++) {
+        double start = harness_now();
+        CHECK_OK(shmemi_pool_alloc_timed(p, 4 * MIB, 0, SHMEM_FOREVER, &block));
+        CHECK_OK(shmemi_pool_free(p, block));
+        CHECK(!i || harness_now() - start > 0.08); /* 4 MiB take 0.1 s */
+        CHECK(harness_now() - start < 10);
+    }
+    /* rates of any size */
+    set("t", UINT64_MAX, UINT64_MAX - 1, UINT64_MAX, 1);
+    CHECK(state("t").tokens == UINT64_MAX - 1);
+    CHECK_OK(shmemi_pool_free(p, world_alloc(p, 60 * MIB)));
+    shmemi_pool_detach(p);
+    end();
+}
+
+/* ---- waiting ---- */
+
+static void timeouts(void)
+{
+    begin(16 * MIB);
+    shmemi_pool_t *p = world_attach_as(&actor, NULL, "t");
+    void *block = world_alloc(p, MIB), *more = &actor;
+    set("t", 2 * MIB, UINT64_MAX, 0, 0);
+    CHECK_STATUS(shmemi_pool_alloc_timed(p, 2 * MIB, 0, 0, &more), SHMEM_ERR_TIMEOUT);
+    CHECK(text_has("holds 1048576 bytes of its limit"));
+    double start = harness_now();
+    CHECK_STATUS(shmemi_pool_alloc_timed(p, 2 * MIB, 0, 120000000, &more), SHMEM_ERR_TIMEOUT);
+    CHECK(harness_now() - start >= 0.12 && harness_now() - start < 20);
+    CHECK_STATUS(shmemi_pool_alloc_timed(p, 3 * MIB, 0, SHMEM_FOREVER, &more), SHMEM_ERR_QUOTA);
+    set("t", UINT64_MAX, MIB, 1, 0);
+    CHECK_STATUS(shmemi_pool_alloc_timed(p, 2 * MIB, 0, SHMEM_FOREVER, &more), SHMEM_ERR_QUOTA);
+    set("t", UINT64_MAX, UINT64_MAX, 0, 0);
+    CHECK_STATUS(shmemi_pool_alloc_timed(p, 16 * MIB, 0, 60000000, &more), SHMEM_ERR_TIMEOUT);
+    CHECK(text_has("largest free block"));
+    CHECK_STATUS(shmemi_pool_alloc_timed(p, 17 * MIB, 0, SHMEM_FOREVER, &more), SHMEM_ERR_OVERFLOW);
+    CHECK_STATUS(shmemi_pool_alloc_timed(p, 0, 0, SHMEM_FOREVER, &more), SHMEM_ERR_INVALID);
+    CHECK(more == &actor);
+    CHECK_OK(shmemi_pool_free(p, block));
+    CHECK_OK(shmemi_pool_alloc_timed(p, 100, 64, 0, &more));
+    CHECK_OK(shmemi_pool_free(p, more));
+    shmemi_pool_detach(p);
+    end();
+}
+
+typedef struct waiter {
+    int client;
+    size_t bytes;
+    void *block; /* that somebody else frees */
+} waiter_t;
+
+static void wait_for_room(void *arg)
+{
+    const waiter_t *w = arg;
+    shmemi_actor_t self;
+    void *block;
+    world_actor(&self, w->client);
+    shmemi_pool_t *p = world_attach_as(&self, NULL, "t");
+    CHECK_OK(shmemi_pool_alloc_timed(p, w->bytes, 0, 30000000000, &block));
+    CHECK_OK(shmemi_pool_free(p, block));
+    shmemi_pool_detach(p);
+    shmemi_actor_fini(&self);
+}
+
+/* Somebody gives back, or the quota is raised, or others' room comes: the waiter goes on. */
+static void waiters_go_on(void)
+{
+    world_needs_kills();
+    begin(16 * MIB);
+    for (int how = 0; how < 3; how++) {
+        shmemi_pool_t *p = world_attach_as(&actor, NULL, "t");
+        set("t", how == 2 ? UINT64_MAX : 4 * MIB, UINT64_MAX, 0, 0);
+        void *block = world_alloc(p, how == 2 ? 12 * MIB : 3 * MIB);
+        waiter_t w = {1, how == 2 ? 14 * MIB : 2 * MIB, NULL};
+        pid_t killed = harness_fork(wait_for_room, &(waiter_t){2, w.bytes, NULL});
+        pid_t child = harness_fork(wait_for_room, &w);
+        harness_sleep(0.1);
+        kill(killed, SIGKILL); /* a killed waiter harms nobody */
+        CHECK_EQ(harness_wait(killed, 10), -SIGKILL);
+        double start = harness_now();
+        if (how == 1)
+            set("t", 8 * MIB, UINT64_MAX, 0, 0);
+        else
+            CHECK_OK(shmemi_pool_free(p, block));
+        CHECK_EQ(harness_wait(child, 30), 0);
+        CHECK(harness_now() - start < 15);
+        if (how == 1)
+            CHECK_OK(shmemi_pool_free(p, block));
+        world_bury(2);
+        world_client_add(2);
+        shmemi_pool_detach(p);
+        CHECK_OK(shmemi_pool_check(pool));
+    }
+    end();
+}
+
+/* ---- refunds ---- */
+
+/* Whoever frees, whoever owns: the task that paid gets it back, once. */
+static void whoever_frees(void)
+{
+    begin(64 * MIB);
+    shmemi_pool_t *a = world_attach_as(&actor, NULL, "a"), *b = world_attach_as(&actor, NULL, "b");
+    static const size_t sizes[] = {200, 5000, 40000, 300000, 5000000};
+    for (size_t i = 0; i < SHMEMI_COUNT(sizes); i++) {
+        void *block = world_alloc(a, sizes[i]);
+        CHECK(held("a") >= sizes[i]);
+        CHECK_EQ(held("b"), 0);
+        CHECK_OK(shmemi_pool_free(b, block));
+        CHECK_STATUS(shmemi_pool_free(b, block), SHMEM_ERR_DOUBLE_FREE);
+        CHECK_STATUS(shmemi_pool_free(a, block), SHMEM_ERR_DOUBLE_FREE);
+        CHECK_OK(shmemi_pool_trim(a));
+        CHECK_OK(shmemi_pool_trim(b));
+        CHECK_EQ(held("a"), 0);
+        CHECK_EQ(held("b"), 0);
+    }
+    /* what b frees is not b's to keep */
+    void *block = world_alloc(a, 40000);
+    CHECK_OK(shmemi_pool_free(b, block));
+    CHECK_EQ(held("a"), 0);
+    void *other = world_alloc(b, 40000);
+    CHECK_EQ(held("b"), 10 * PAGE);
+    CHECK_OK(shmemi_pool_free(b, other));
+    shmemi_pool_detach(a);
+    shmemi_pool_detach(b);
+    end();
+}
+
+/* A client with several views: closing one gives back what its task holds, no more. */
+static void views_of_one_client(void)
+{
+    begin(64 * MIB);
+    shmemi_pool_t *a = world_attach_as(&actor, NULL, "a"), *b = world_attach_as(&actor, NULL, "b");
+    unsigned char *of_b[3];
+    for (int i = 0; i < 3; i++) {
+        world_alloc(a, (size_t)1 << (8 + 6 * i));
+        of_b[i] = world_alloc(b, (size_t)1 << (8 + 6 * i));
+        memset(of_b[i], i + 1, (size_t)1 << (8 + 6 * i));
+    }
+    uint64_t before = held("b");
+    CHECK(held("a") > MIB && before > MIB);
+    shmemi_pool_detach(a);
+    CHECK_EQ(held("a"), 0);
+    CHECK_EQ(held("b"), before);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(of_b[i][0], i + 1);
+        CHECK_OK(shmemi_pool_free(b, of_b[i]));
+    }
+    shmemi_pool_detach(b);
+    end();
+}
+
+/* ---- names ---- */
+
+static void names(void)
+{
+    static const char *const bad[] = {"a b", "..", "x/../y", "\x80",
+                                      "0123456789012345678901234567890123456789012345678"};
+    begin(MIB);
+    char name[SHMEM_TASK_NAME], long_name[] = "01234567890123456789012345678901234567890123456";
+    shmem_quota_t q = SHMEM_QUOTA_INIT;
+    for (size_t i = 0; i < SHMEMI_COUNT(bad); i++)
+        CHECK_STATUS(shmemi_pool_quota_set(pool, bad[i], &q), SHMEM_ERR_INVALID);
+    CHECK_STATUS(shmemi_pool_quota_get(pool, "none", &q), SHMEM_ERR_NOT_FOUND);
+    CHECK_STATUS(shmemi_pool_quota_set(pool, "t", NULL), SHMEM_ERR_INVALID);
+    CHECK_STATUS(shmemi_pool_task(pool, 0, name), SHMEM_ERR_NOT_FOUND);
+    CHECK_OK(shmemi_pool_quota_set(pool, long_name, &q));
+    CHECK_OK(shmemi_pool_task(pool, 0, name));
+    CHECK_STR(name, long_name);
+    for (int i = 1; i < SHMEMI_TASKS - 1; i++) {
+        snprintf(name, sizeof name, "task-%d", i);
+        CHECK_OK(shmemi_pool_quota_set(pool, name, &q));
+        CHECK_OK(shmemi_pool_quota_set(pool, name, &q));
+    }
+    CHECK_STATUS(shmemi_pool_quota_set(pool, "one.more", &q), SHMEM_ERR_LIMIT);
+    shmemi_pool_source_t source = {.memory = world.memory,
+                                   .segment_bytes = world.segment_bytes,
+                                   .actor = &actor,
+                                   .task = "one.more",
+                                   .fd = -1};
+    shmemi_pool_t *none;
+    CHECK_STATUS(shmemi_pool_attach(&source, &none), SHMEM_ERR_LIMIT);
+    CHECK_OK(shmemi_pool_task(pool, SHMEMI_TASKS - 2, name));
+    CHECK_STR(name, "task-126");
+    CHECK_STATUS(shmemi_pool_task(pool, SHMEMI_TASKS - 1, name), SHMEM_ERR_NOT_FOUND);
+    CHECK_STATUS(shmemi_pool_task(pool, SIZE_MAX, name), SHMEM_ERR_NOT_FOUND);
+    end();
+}
+
+enum { NAMES = 20, CONTENDERS = 6 };
+
+static uint32_t (*numbers)[NAMES];
+
+static void name_all(int rank, int n, void *arg)
+{
+    (void)n;
+    (void)arg;
+    shmemi_actor_t self;
+    world_actor(&self, rank + 1);
+    for (int i = 0; i < NAMES; i++) {
+        char name[SHMEM_TASK_NAME];
+        int k = rank % 2 ? i : NAMES - 1 - i;
+        snprintf(name, sizeof name, "name-%d", k);
+        shmemi_pool_t *p = world_attach_as(&self, NULL, name);
+        numbers[rank][k] = p->task;
+        world_alloc(p, 1000 * (size_t)(k + 1));
+        shmemi_pool_detach(p);
+    }
+    shmemi_actor_fini(&self);
+}
+
+/* The first use of a name from everywhere at once makes one task. */
+static void first_use(harness_mode_t mode)
+{
+    begin(64 * MIB);
+    numbers = harness_shared(sizeof *numbers * CONTENDERS);
+    harness_pes(CONTENDERS, mode, 60, name_all, NULL);
+    for (int k = 0; k < NAMES; k++) {
+        CHECK(numbers[0][k] >= 1 && numbers[0][k] <= NAMES);
+        for (int r = 1; r < CONTENDERS; r++)
+            CHECK_EQ(numbers[r][k], numbers[0][k]);
+        for (int j = 0; j < k; j++)
+            CHECK(numbers[0][j] != numbers[0][k]);
+    }
+    end();
+}
+
+static void first_use_by_processes(void)
+{
+    if (harness_has_tsan())
+        SKIP("ThreadSanitizer sees threads only");
+    first_use(HARNESS_PROC);
+}
+
+static void first_use_by_threads(void)
+{
+    first_use(HARNESS_THREAD);
+}
+
+/* ---- at the limit, from everywhere ---- */
+
+static _Atomic int *done;
+
+static void consume(int rank, int n, void *arg)
+{
+    enum { N = 40 };
+    const int rounds = *(int *)arg;
+    shmemi_actor_t self;
+    if (rank == n - 1) { /* looks on */
+        world_actor(&self, rank + 1);
+        shmemi_pool_t *p = world_attach(&self, topology);
+        while (atomic_load(done) < n - 1)
+            for (uint32_t task = 1; task <= 2; task++)
+                CHECK(shmemi_quota_held(p, task) <= 2 * MIB / PAGE);
+        shmemi_pool_detach(p);
+        shmemi_actor_fini(&self);
+        return;
+    }
+    void *blocks[N];
+    uint64_t seed = (uint64_t)rank + 99, refused = 0;
+    world_actor(&self, rank + 1);
+    shmemi_pool_t *p = world_attach_as(&self, topology, rank % 2 ? "odd" : "even");
+    for (int round = 0; round < rounds; round++) {
+        int k = 0;
+        for (int i = 0; i < N; i++) {
+            uint64_t r = world_random(&seed);
+            size_t bytes = r % 3 ? 1 + (r >> 8) % 20000 : 1 + (r >> 8) % 400000;
+            shmem_status_t status = shmemi_pool_alloc_default(p, bytes, &blocks[k]);
+            CHECK(status == SHMEM_OK || status == SHMEM_ERR_QUOTA);
+            refused += status != SHMEM_OK;
+            k += status == SHMEM_OK;
+        }
+        while (k)
+            CHECK_OK(shmemi_pool_free(p, blocks[--k]));
+    }
+    CHECK(refused > 0);
+    shmemi_pool_detach(p);
+    shmemi_actor_fini(&self);
+    atomic_fetch_add(done, 1);
+}
+
+static void at_the_limit(harness_mode_t mode, const char *machine)
+{
+    int rounds = 150;
+    begin_on(machine, 64 * MIB);
+    done = harness_shared(sizeof *done);
+    set("even", 2 * MIB, UINT64_MAX, 0, 0);
+    set("odd", 2 * MIB, 64 * MIB, UINT64_MAX, 1);
+    harness_pes(7, mode, 100, consume, &rounds);
+    CHECK(state("even").refused && state("odd").refused);
+    CHECK(state("even").held_high <= 2 * MIB && state("even").held_high > MIB);
+    end();
+}
+
+static void processes_at_the_limit(void)
+{
+    if (harness_has_tsan())
+        SKIP("ThreadSanitizer sees threads only");
+    at_the_limit(HARNESS_PROC, NULL);
+    at_the_limit(HARNESS_PROC, "node:3 core:1 pu:1");
+}
+
+static void threads_at_the_limit(void)
+{
+    at_the_limit(HARNESS_THREAD, NULL);
+}
+
+/* ---- kills ---- */
+
+typedef struct victim {
+    const char *point;
+    unsigned n;
+    void *given;
+} victim_t;
+
+static void spend(void *arg)
+{
+    const victim_t *v = arg;
+    shmemi_actor_t self;
+    void *block[30], *more;
+    world_actor(&self, 1);
+    shmemi_fault_arm(v->point, SHMEMI_FAULT_KILL, v->n);
+    shmemi_pool_t *p = world_attach_as(&self, NULL, "t"), *q = world_attach_as(&self, NULL, "new");
+    for (int i = 0; i < 30; i++)
+        block[i] = world_alloc(i % 3 ? p : q, (size_t)(i % 5 + 1) * 9000);
+    CHECK_STATUS(shmemi_pool_alloc_default(p, 3 * MIB, &more), SHMEM_ERR_QUOTA);
+    CHECK_OK(shmemi_pool_free(p, v->given));
+    for (int i = 0; i < 30; i += 2)
+        CHECK_OK(shmemi_pool_free(i % 4 ? p : q, block[i]));
+    CHECK_OK(shmemi_pool_resize(p, &block[1], 100000));
+    CHECK_OK(shmemi_pool_hold(q, block[1]));
+    CHECK_OK(shmemi_pool_give(p, block[7]));
+    CHECK_OK(shmemi_pool_free(q, block[7]));
+    set_in(p, "t", 4 * MIB, MIB, MIB, 1);
+    set_in(p, "t", 4 * MIB, UINT64_MAX, 0, 0);
+    shmemi_pool_detach(q);
+    shmemi_pool_detach(p);
+    _exit(0);
+}
+
+/* Whatever was going on: afterwards each task holds exactly what the living have, the bucket knows
+ * it, and nobody is locked out. */
+static void killed_while_spending(void)
+{
+    static const char *const points[] = {
+        "memory.charge.held",   "memory.charge.moved",   "memory.quota.entered",
+        "memory.quota.leaving", "memory.quota.settled",  "memory.quota.written",
+        "memory.task.named",    "memory.journal.commit", "memory.journal.changed"};
+    world_needs_kills();
+    for (size_t i = 0; i < SHMEMI_COUNT(points); i++) {
+        bool more = true;
+        begin(32 * MIB);
+        for (unsigned n = 1, kills = 0; more && kills < 12; n += 1 + n / 3) {
+            shmemi_pool_t *p = world_attach_as(&actor, NULL, "t");
+            set("t", 4 * MIB, UINT64_MAX, 0, 0);
+            void *mine = world_alloc(p, MIB), *given = world_alloc(p, 50000), *rest;
+            victim_t v = {points[i], n, given};
+            int end = harness_wait(harness_fork(spend, &v), 30);
+            CHECK(end == 0 || end == -SIGKILL);
+            world_bury(1);
+            world_client_add(1);
+            CHECK_OK(shmemi_pool_check(pool));
+            shmem_status_t status = shmemi_pool_free(p, given);
+            CHECK(status == SHMEM_OK || status == SHMEM_ERR_DOUBLE_FREE);
+            CHECK_OK(shmemi_pool_free(p, world_alloc(p, 40000)));
+            CHECK_OK(shmemi_pool_trim(p));
+            CHECK_EQ(held("t"), MIB);
+            set("t", 4 * MIB, UINT64_MAX, 0, 0);
+            rest = world_alloc(p, 3 * MIB);
+            CHECK_STATUS(shmemi_pool_alloc_default(p, 1, &given), SHMEM_ERR_QUOTA);
+            CHECK_OK(shmemi_pool_free(p, rest));
+            CHECK_OK(shmemi_pool_free(p, mine));
+            shmemi_pool_detach(p);
+            CHECK_EQ(world_used(pool), 0);
+            more = end != 0;
+            kills += more;
+            if (!more && !kills)
+                harness_fail(__FILE__, __LINE__, "nobody passed %s", points[i]);
+        }
+        end();
+    }
+}
+
+int main(void)
+{
+    RUN(a_limit);
+    RUN(small_blocks_to_the_last_page);
+    RUN(caches_give_way);
+    RUN(resizing);
+    RUN(a_bucket_that_does_not_refill);
+    RUN(a_bucket_that_refills);
+    RUN(timeouts);
+    RUN(waiters_go_on);
+    RUN(whoever_frees);
+    RUN(views_of_one_client);
+    RUN(names);
+    RUN(first_use_by_threads);
+    RUN(first_use_by_processes);
+    RUN(threads_at_the_limit);
+    RUN(processes_at_the_limit);
+    RUN(killed_while_spending);
+    return harness_end();
+}
