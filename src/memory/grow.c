@@ -196,8 +196,8 @@ shmem_status_t shmemi_grow(shmemi_pool_t *pool, uint32_t index, uint32_t pages, 
         atomic_fetch_add_explicit(&pool->header->growths, 1, memory_order_release);
         shmemi_bell_ring(pool->actor->roster, &pool->header->bell, NULL);
     }
-    atomic_store_explicit(&pool->grow_after, reserved ? shmemi_deadline_in(PAUSE_NS) : 0,
-                          memory_order_relaxed);
+    atomic_store_explicit(&pool->arenas[index].grow_after,
+                          reserved ? shmemi_deadline_in(PAUSE_NS) : 0, memory_order_relaxed);
     if (!reserved)
         return SHMEM_OK;
     *why = SHMEM_POOL_WHY_NO_MEMORY;

@@ -32,7 +32,7 @@ static inline bool shmemi_grow_possible(const shmemi_pool_t *pool, uint32_t inde
     if (pool->fd < 0 ||
         !atomic_load_explicit(&control->state[SHMEMI_STATE_ABSENT], memory_order_relaxed))
         return false;
-    int64_t after = atomic_load_explicit(&pool->grow_after, memory_order_relaxed);
+    int64_t after = atomic_load_explicit(&pool->arenas[index].grow_after, memory_order_relaxed);
     return !after || shmemi_clock_now() >= after;
 }
 

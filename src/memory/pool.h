@@ -115,6 +115,7 @@ typedef struct shmemi_arena_view {
     shmemi_arena_t arena;
     shmemi_span_node_t *nodes;                  /* for each chunk of the arena */
     shmemi_span_list_t orphans[SHMEMI_CLASSES]; /* under the view's lock */
+    _Atomic int64_t grow_after; /* its node had no memory: not to be asked before this time */
 } shmemi_arena_view_t;
 
 struct shmemi_pool {
@@ -137,7 +138,6 @@ struct shmemi_pool {
     uint32_t task; /* whom this view's allocations are charged to */
     int fd;        /* of the segment, -1: cannot grow */
     int huge, lock_pages;
-    _Atomic int64_t grow_after; /* the system had no memory: not to be asked before this time */
     shmem_topology_t topology;
     double *latency;              /* [from * nodes + to] */
     shmemi_arena_place_t *places; /* of the arenas */
