@@ -28,12 +28,11 @@ static void keep(const void *owner, bool keep)
     shmemi_pool_keep(view->core, keep);
 }
 
-shmem_status_t shmemi_pool_arenas_add(const shmemi_pool_view_t *view, const char *full)
+shmem_status_t shmemi_pool_arenas_add(const shmemi_pool_view_t *view)
 {
-    const size_t prefix = sizeof SHMEMI_POOL_PREFIX - 1;
     const shmemi_arena_source_t source = {.owner = view,
                                           .kind = SHMEM_ARENA_POOL,
-                                          .name = *full ? full + prefix : NULL,
+                                          .name = view->name,
                                           .segment = &view->segment,
                                           .base = view->memory,
                                           .writable = true,

@@ -36,10 +36,12 @@ typedef struct shmemi_pool_view {
     shmemi_segment_t segment;
     void *memory;
     char task[SHMEM_TASK_NAME];
+    char name[SHMEM_POOL_NAME]; /* "" for none */
 } shmemi_pool_view_t;
 
 struct shmem_pool {
-    shmemi_pool_t *core; /* first: what the fast paths load; NULL: closed */
+    shmemi_pool_t *plain; /* first: what the fast paths load; NULL: a debug pool, or closed */
+    shmemi_pool_t *core;  /* NULL: closed */
     shmemi_pool_view_t *view;
     unsigned refs;
     shmemi_name_t name; /* of the segment */
@@ -47,7 +49,12 @@ struct shmem_pool {
 
 /* ---- for operations ---- */
 
-/* Costs one test of what the operation loads anyway. */
+/* Open, and no debug pool. Costs one test of what the operation loads anyway. */
+static inline bool shmemi_pool_is_plain(shmem_pool_t pool)
+{
+    return __builtin_expect(pool && pool->plain, 1);
+}
+
 static inline bool shmemi_pool_is_open(shmem_pool_t pool)
 {
     return __builtin_expect(pool && pool->core, 1);
@@ -80,8 +87,8 @@ shmem_status_t shmemi_pool_pages_fill(const shmemi_pool_view_t *view);
 
 /* ---- pool_arenas.c ---- */
 
-/* Engines get to know a view that is attached: job/arenas.h. `full`: as in shmemi_pool_enter(). */
-shmem_status_t shmemi_pool_arenas_add(const shmemi_pool_view_t *view, const char *full);
+/* Engines get to know a view that is attached: job/arenas.h. */
+shmem_status_t shmemi_pool_arenas_add(const shmemi_pool_view_t *view);
 
 /* ---- pool_open.c ---- */
 

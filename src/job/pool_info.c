@@ -6,6 +6,7 @@
 #include "base/params.h"
 #include "base/status.h"
 #include "job/pool_handle.h"
+#include "memory/debug.h"
 
 #define LAYER "job"
 
@@ -15,10 +16,13 @@
 #define LEAST_NODE   sizeof(shmem_pool_node_info_t)
 #define LEAST_CLASS  sizeof(shmem_pool_class_info_t)
 #define LEAST_CLIENT sizeof(shmem_pool_client_info_t)
+#define LEAST_DEBUG  sizeof(shmem_pool_debug_info_t)
 
 shmem_status_t shmem_pool_check(shmem_pool_t pool)
 {
-    return shmemi_pool_is_open(pool) ? shmemi_pool_check(pool->core)
+    if (shmemi_pool_is_plain(pool))
+        return shmemi_pool_check(pool->plain);
+    return shmemi_pool_is_open(pool) ? shmemi_debug_check(pool->core)
                                      : shmemi_pool_unusable(pool, "shmem_pool_check");
 }
 
@@ -149,4 +153,17 @@ shmem_status_t shmem_pool_placement(shmem_pool_t pool, int node, uint64_t *there
 {
     return shmemi_pool_is_open(pool) ? shmemi_pool_placement(pool->core, node, there, elsewhere)
                                      : shmemi_pool_unusable(pool, "shmem_pool_placement");
+}
+
+shmem_status_t shmem_pool_debug_info(shmem_pool_t pool, shmem_pool_debug_info_t *info)
+{
+    shmem_pool_debug_info_t own = {.size = sizeof own};
+    if (!shmemi_pool_is_open(pool))
+        return shmemi_pool_unusable(pool, "shmem_pool_debug_info");
+    shmem_status_t status = shmemi_params_check(info, LEAST_DEBUG, "shmem_pool_debug_info_t");
+    if (!status)
+        status = shmemi_pool_debug_info(pool->core, &own);
+    if (!status)
+        shmemi_params_give(info, &own, sizeof own);
+    return status;
 }

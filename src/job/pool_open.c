@@ -27,6 +27,7 @@
 #include "job/graves.h"
 #include "job/pool_api.h"
 #include "job/pool_handle.h"
+#include "memory/debug.h"
 #include "os/clock.h"
 #include "os/space.h"
 
@@ -232,6 +233,8 @@ shmem_status_t shmemi_pool_enter(shmem_pool_t p, const char *full, uint64_t gene
     shmem_status_t status = find_or_begin(p, generation, &found);
     if (status || found != p)
         goto drop;
+    if (*full)
+        strcpy(view->name, full + sizeof SHMEMI_POOL_PREFIX - 1);
     if (!view->memory)
         status = shmemi_pool_pages_map(view);
     if (!status)
@@ -239,11 +242,12 @@ shmem_status_t shmemi_pool_enter(shmem_pool_t p, const char *full, uint64_t gene
     if (!status)
         status = attach(view);
     if (!status)
-        status = shmemi_pool_arenas_add(view, full);
+        status = shmemi_pool_arenas_add(view);
     if (status)
         goto drop;
     pthread_mutex_lock(&lock);
     p->core = view->core;
+    p->plain = shmemi_pool_is_debug(view->core) ? NULL : view->core;
     view->state = SHMEMI_POOL_OPEN;
     if (*full)
         shmemi_names_add(&names, &p->name, view->context, full, generation);
@@ -314,7 +318,7 @@ static shmemi_pool_view_t *close_locked(struct shmem_pool *p)
     shmemi_names_remove(&names, &p->name);
     view->state = SHMEMI_POOL_CLOSING;
     view->handle = NULL;
-    p->core = NULL;
+    p->core = p->plain = NULL;
     p->view = NULL;
     p->refs = 0;
     return view;
@@ -322,6 +326,7 @@ static shmemi_pool_view_t *close_locked(struct shmem_pool *p)
 
 static void bury(struct shmem_pool *p, shmemi_pool_view_t *view)
 {
+    shmemi_pool_report_leaks(view->core, view->name);
     shmemi_arenas_remove(view->context, view, end, view);
     shmemi_bury(&closed_pools, p);
 }

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "memory/absent.h"
+#include "memory/keepers.h"
 #include "os/reserve.h"
 #include "os/segment.h"
 
@@ -230,7 +231,9 @@ static shmem_status_t return_piece(work_t *w, uint32_t most, uint32_t *pages)
     shmem_status_t status = shmemi_arena_lock(w->arena, actor, SHMEMI_FOREVER);
     if (status)
         return status;
-    status = shmemi_absent_withdraw(w->arena, w->owner, least, most, &page, pages);
+    status = shmemi_pool_is_kept(w->pool)
+                 ? SHMEM_ERR_NOMEM
+                 : shmemi_absent_withdraw(w->arena, w->owner, least, most, &page, pages);
     status = shmemi_arena_unlock(w->arena, actor, status);
     if (status)
         return status;

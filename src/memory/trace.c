@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Traces and guards of the blocks of debug pools; see trace.h. */
+#include "memory/trace.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "os/clock.h"
+
+#define MARK       0x5d40ull /* between client and state */
+#define MARK_MASK  0xfff0ull
+#define FINDER_KEY 0x66696e6465725f31ull
+
+enum { TRACE_WORDS = sizeof(shmemi_trace_t) / 8 };
+
+/* ---- bytes that others may look at, or spoil, at the same time ---- */
+
+static void fill(unsigned char *at, uint64_t bytes, unsigned char value)
+{
+    uint64_t word = 0x0101010101010101ull * value;
+    for (; bytes && (uintptr_t)at % 8; at++, bytes--)
+        atomic_store_explicit((_Atomic unsigned char *)at, value, memory_order_relaxed);
+    for (; bytes >= 8; at += 8, bytes -= 8)
+        atomic_store_explicit((_Atomic uint64_t *)(void *)at, word, memory_order_relaxed);
+    for (; bytes; at++, bytes--)
+        atomic_store_explicit((_Atomic unsigned char *)at, value, memory_order_relaxed);
+}
+
+/* Index of the first byte that is not `value`; `bytes`: all are. */
+static uint64_t first_other(const unsigned char *at, uint64_t bytes, unsigned char value)
+{
+    uint64_t word = 0x0101010101010101ull * value, i = 0;
+    while (i < bytes) {
+        if (!((uintptr_t)(at + i) % 8) && bytes - i >= 8 &&
+            atomic_load_explicit((const _Atomic uint64_t *)(const void *)(at + i),
+                                 memory_order_relaxed) == word) {
+            i += 8;
+            continue;
+        }
+        if (atomic_load_explicit((const _Atomic unsigned char *)(at + i), memory_order_relaxed) !=
+            value)
+            return i;
+        i++;
+    }
+    return bytes;
+}
+
+static bool any_poison(const unsigned char *page)
+{
+    for (uint64_t i = 0; i < SHMEMI_PAGE; i += 8)
+        if (atomic_load_explicit((const _Atomic uint64_t *)(const void *)(page + i),
+                                 memory_order_relaxed) == 0x0101010101010101ull * SHMEMI_POISON)
+            return true;
+    return false;
+}
+
+/* ---- the record ---- */
+
+static _Atomic uint64_t *words_of(const shmemi_traced_t *b)
+{
+    return (_Atomic uint64_t *)(void *)(b->start + b->bytes - sizeof(shmemi_trace_t));
+}
+
+_Atomic uint64_t *shmemi_trace_word(const shmemi_traced_t *block)
+{
+    return words_of(block);
+}
+
+uint64_t shmemi_trace_word_of(const shmemi_pool_t *pool, shmemi_trace_state_t state)
+{
+    return pool->owner | MARK | state;
+}
+
+static uint64_t sum(const void *from, size_t bytes)
+{
+    const unsigned char *at = from;
+    uint64_t h = 0xcbf29ce484222325ull;
+    for (size_t i = 0; i < bytes; i += 8) {
+        uint64_t word;
+        memcpy(&word, at + i, 8);
+        h = (h ^ word) * 0x9e3779b97f4a7c15ull;
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+/* Over everything between the state and the sum itself. */
+static uint64_t sum_of(const shmemi_trace_t *t, const shmemi_trace_event_t *e)
+{
+    return sum(&t->start, (size_t)((const char *)&e->check - (const char *)&t->start));
+}
+
+/* Words `from` to `to` - 1 of the record into shared memory. */
+static void words_write(const shmemi_traced_t *b, size_t from, size_t to)
+{
+    _Atomic uint64_t *shared = words_of(b);
+    const unsigned char *t = (const unsigned char *)&b->trace;
+    for (size_t i = from; i < to; i++) {
+        uint64_t word;
+        memcpy(&word, t + 8 * i, 8);
+        atomic_store_explicit(&shared[i], word, memory_order_relaxed);
+    }
+}
+
+static void words_read(shmemi_traced_t *b)
+{
+    _Atomic uint64_t *shared = words_of(b);
+    unsigned char *t = (unsigned char *)&b->trace;
+    for (size_t i = 0; i < TRACE_WORDS; i++) {
+        /* SYNC trace-state: acquire, the state is read first; pairs with release in publish() */
+        uint64_t word = atomic_load_explicit(&shared[i], memory_order_acquire);
+        memcpy(t + 8 * i, &word, 8);
+    }
+}
+
+static void publish(shmemi_pool_t *pool, const shmemi_traced_t *b, shmemi_trace_state_t state)
+{
+    /* SYNC trace-state: release, what it speaks of is complete; pairs with acquire in words_read()
+     */
+    atomic_store_explicit(words_of(b), shmemi_trace_word_of(pool, state), memory_order_release);
+}
+
+static void site_print(const void *address, char *text)
+{
+    Dl_info info;
+    memset(text, 0, SHMEMI_SITE);
+    if (!address || !dladdr(address, &info) || !info.dli_fname) {
+        snprintf(text, SHMEMI_SITE, "%p", address);
+        return;
+    }
+    const char *file = strrchr(info.dli_fname, '/');
+    int n = snprintf(text, SHMEMI_SITE, "%.40s+0x%lx", file ? file + 1 : info.dli_fname,
+                     (unsigned long)((const char *)address - (const char *)info.dli_fbase));
+    if (info.dli_sname)
+        snprintf(text + n, SHMEMI_SITE - (size_t)n, " (%.40s)", info.dli_sname);
+}
+
+/* Now, here. `site`: where the call returns to. */
+static void event_fill(shmemi_pool_t *pool, shmemi_trace_event_t *e, const void *site)
+{
+    const shmemi_self_t *self = shmemi_self(pool->actor);
+    memset(e, 0, sizeof *e);
+    e->client = pool->owner;
+    e->row = self ? self->row : 0;
+    e->epoch = self ? self->epoch : 0;
+    e->time = (uint64_t)shmemi_clock_now();
+    site_print(site ? (const char *)site - 1 : NULL, e->site);
+}
+
+const char *shmemi_trace_describe(const shmemi_pool_t *pool, const shmemi_trace_event_t *event,
+                                  char text[SHMEMI_EVENT_TEXT])
+{
+    char who[SHMEMI_WHO], site[SHMEMI_SITE];
+    size_t n = 0;
+    for (; n < sizeof site - 1 && event->site[n]; n++) /* it comes from shared memory */
+        site[n] = event->site[n] >= ' ' && event->site[n] < 127 ? event->site[n] : '?';
+    site[n] = 0;
+    snprintf(text, SHMEMI_EVENT_TEXT, "%s by %s", site,
+             shmemi_roster_who(pool->actor->roster, event->row, event->epoch, who, sizeof who));
+    return text;
+}
+
+/* ---- finding ---- */
+
+static bool is_valid(const shmemi_pool_t *pool, const shmemi_traced_t *b)
+{
+    const shmemi_trace_t *t = &b->trace;
+    return (t->state & MARK_MASK) == MARK && t->allocated.check == sum_of(t, &t->allocated) &&
+           t->start == (uint64_t)(b->start - pool->data) && t->bytes == b->bytes &&
+           t->front >= SHMEMI_CACHE_LINE && t->front < b->bytes &&
+           t->asked <= b->bytes - t->front &&
+           b->bytes - t->front - t->asked >= SHMEMI_REAR + sizeof *t;
+}
+
+bool shmemi_trace_read(const shmemi_pool_t *pool, shmemi_traced_t *b)
+{
+    b->known = false;
+    if (b->bytes < sizeof(shmemi_trace_t) + SHMEMI_CACHE_LINE)
+        return false;
+    words_read(b);
+    b->known = is_valid(pool, b);
+    if (b->known)
+        b->user = b->start + b->trace.front;
+    return b->known;
+}
+
+static _Atomic uint64_t *finder_of(const unsigned char *user)
+{
+    return (_Atomic uint64_t *)(void *)(uintptr_t)(user - SHMEMI_FINDER);
+}
+
+bool shmemi_trace_find(const shmemi_pool_t *pool, const void *user, shmemi_traced_t *b)
+{
+    uint64_t at = (uint64_t)((const unsigned char *)user - pool->data);
+    if (at % SHMEMI_CACHE_LINE || at < SHMEMI_CACHE_LINE || at >= pool->data_bytes)
+        return false;
+    uint64_t trace = atomic_load_explicit(&finder_of(user)[0], memory_order_relaxed);
+    uint64_t key = atomic_load_explicit(&finder_of(user)[1], memory_order_relaxed);
+    if ((trace ^ key) != FINDER_KEY || trace % 8 || trace <= at || trace >= pool->data_bytes ||
+        pool->data_bytes - trace < sizeof(shmemi_trace_t))
+        return false;
+    *b = (shmemi_traced_t){.start = pool->data + trace, .bytes = sizeof(shmemi_trace_t)};
+    words_read(b);
+    uint64_t start = b->trace.start;
+    if (start > at || at - start != b->trace.front)
+        return false;
+    b->start = pool->data + start;
+    b->bytes = trace + sizeof(shmemi_trace_t) - start;
+    return shmemi_trace_read(pool, b);
+}
+
+/* ---- a block's life ---- */
+
+static unsigned char *rear_of(const shmemi_traced_t *b)
+{
+    return b->user + b->trace.asked;
+}
+
+static unsigned char *end_of(const shmemi_traced_t *b)
+{
+    return b->start + b->bytes - sizeof(shmemi_trace_t);
+}
+
+static void finder_write(const shmemi_pool_t *pool, const shmemi_traced_t *b)
+{
+    uint64_t trace = (uint64_t)(end_of(b) - pool->data);
+    atomic_store_explicit(&finder_of(b->user)[0], trace, memory_order_relaxed);
+    atomic_store_explicit(&finder_of(b->user)[1], trace ^ FINDER_KEY, memory_order_relaxed);
+}
+
+void shmemi_trace_begin(shmemi_pool_t *pool, shmemi_traced_t *b, const void *site)
+{
+    shmemi_trace_t *t = &b->trace;
+    atomic_store_explicit(words_of(b), SHMEMI_TRACE_NONE, memory_order_relaxed);
+    SHMEMI_KILL_POINT("memory.debug.begun");
+    t->start = (uint64_t)(b->start - pool->data);
+    t->bytes = b->bytes;
+    t->front = (uint64_t)(b->user - b->start);
+    event_fill(pool, &t->allocated, site);
+    t->allocated.check = sum_of(t, &t->allocated);
+    memset(&t->freed, 0, sizeof t->freed);
+    words_write(b, 1, TRACE_WORDS);
+    fill(b->start, t->front - SHMEMI_FINDER, SHMEMI_GUARD);
+    finder_write(pool, b);
+    fill(b->user, t->asked, SHMEMI_FRESH);
+    fill(rear_of(b), (uint64_t)(end_of(b) - rear_of(b)), SHMEMI_GUARD);
+    SHMEMI_KILL_POINT("memory.debug.traced");
+    publish(pool, b, SHMEMI_TRACE_ALLOCATED);
+    b->known = true;
+}
+
+void shmemi_trace_end(shmemi_pool_t *pool, shmemi_traced_t *b, const void *site)
+{
+    shmemi_trace_t *t = &b->trace;
+    event_fill(pool, &t->freed, site);
+    t->freed.check = sum_of(t, &t->freed);
+    words_write(b, offsetof(shmemi_trace_t, freed) / 8, TRACE_WORDS);
+    fill(b->start, t->front - SHMEMI_FINDER, SHMEMI_POISON);
+    SHMEMI_KILL_POINT("memory.debug.poisoning");
+    finder_write(pool, b);
+    fill(b->user, (uint64_t)(end_of(b) - b->user), SHMEMI_POISON);
+    publish(pool, b, SHMEMI_TRACE_FREED);
+    SHMEMI_KILL_POINT("memory.debug.poisoned");
+}
+
+bool shmemi_trace_is_damaged(const shmemi_traced_t *b, int64_t *at)
+{
+    uint64_t front = b->trace.front - SHMEMI_FINDER, trace;
+    uint64_t rear = (uint64_t)(end_of(b) - rear_of(b));
+    uint64_t i = first_other(b->start, front, SHMEMI_GUARD);
+    if (i < front) {
+        *at = (int64_t)i - (int64_t)b->trace.front;
+        return true;
+    }
+    trace = atomic_load_explicit(&finder_of(b->user)[0], memory_order_relaxed);
+    if (trace - b->trace.start != b->bytes - sizeof(shmemi_trace_t) ||
+        atomic_load_explicit(&finder_of(b->user)[1], memory_order_relaxed) !=
+            (trace ^ FINDER_KEY)) {
+        *at = -SHMEMI_FINDER;
+        return true;
+    }
+    i = first_other(rear_of(b), rear, SHMEMI_GUARD);
+    *at = (int64_t)(b->trace.asked + i);
+    return i < rear;
+}
+
+bool shmemi_trace_is_touched(const shmemi_traced_t *b, int64_t *at)
+{
+    unsigned char *from = b->start, *finder = b->user - SHMEMI_FINDER, *end = end_of(b);
+    while (from < end) {
+        if (from == finder)
+            from = b->user;
+        unsigned char *stop = from < finder ? finder : end;
+        from += first_other(from, (uint64_t)(stop - from), SHMEMI_POISON);
+        if (from == stop)
+            continue;
+        unsigned char *page = from - (uintptr_t)from % SHMEMI_PAGE;
+        if (page < b->start || page + SHMEMI_PAGE > end || any_poison(page)) {
+            *at = from - b->user;
+            return true;
+        }
+        from = page + SHMEMI_PAGE;
+    }
+    return false;
+}
