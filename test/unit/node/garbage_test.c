@@ -82,7 +82,9 @@ static size_t invent(unsigned char *data, size_t room, int greeted)
     static const int types[] = {
         SHMEMI_WIRE_HELLO,         SHMEMI_WIRE_SEGMENT_CREATE, SHMEMI_WIRE_SEGMENT_OPEN,
         SHMEMI_WIRE_SEGMENT_CLOSE, SHMEMI_WIRE_STATUS,         SHMEMI_WIRE_GROW_ROSTER,
-        SHMEMI_WIRE_SEGMENT,       SHMEMI_WIRE_COUNTS,         0x1234};
+        SHMEMI_WIRE_SEGMENT,       SHMEMI_WIRE_COUNTS,         0x1234,
+        SHMEMI_WIRE_SEGMENT_LIST,  SHMEMI_WIRE_SEGMENT_UNLINK, SHMEMI_WIRE_SEGMENT_GROW,
+        SHMEMI_WIRE_ENTRIES};
     shmemi_wire_message_t m;
     size_t n = 1 + draw(draw(8) ? 600 : room);
     for (size_t i = 0; i < n; i++)
@@ -98,8 +100,118 @@ static size_t invent(unsigned char *data, size_t room, int greeted)
         m.bytes[draw(whole)] ^= (unsigned char)(1u << draw(8));
     if (m.header.type == SHMEMI_WIRE_SEGMENT_CREATE && m.create.bytes > 1 << 20)
         m.create.bytes &= 0xfffff;
+    if (m.header.type == SHMEMI_WIRE_SEGMENT_GROW) {
+        m.grow.id &= 0xff;
+        m.grow.bytes &= 0xfffff;
+    }
     memcpy(data, &m, whole);
     return draw(3) ? whole : n;
+}
+
+/* A request that is well formed as a message and means nothing. */
+static void expect(int fd, shmemi_wire_message_t *m, shmem_status_t status, const char *text)
+{
+    CHECK(fixture_send(fd, m, m->header.bytes, NULL, 0));
+    fixture_expect_error(fd, status, text);
+}
+
+static void wrong_values(void)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes, limit;
+        uint32_t kind, huge, flags, access;
+        int32_t node;
+    } creates[] = {
+        {"0 bytes", 0, 0, 0, 2, 0, 0, -1},
+        {"limit of 4096", 8192, 4096, 0, 2, 0, 0, -1},
+        {"unknown", 4096, 0, SHMEMI_SEGMENT_KINDS, 2, 0, 0, -1},
+        {"unknown", 4096, 0, 0, 3, 0, 0, -1},
+        {"unknown", 4096, 0, 0, 2, 4, 0, -1},
+        {"unknown", 4096, 0, 0, 2, 0, 0, -2},
+        {"NUMA node 4711", 4096, 0, 0, 2, 0, 0, 4711},
+        {"access 01", 4096, 0, 0, 2, 0, 01, -1},
+        {"access 020", 4096, 0, 0, 2, 0, 020, -1},
+        {"access 0600", 4096, 0, 0, 2, 0, 0600, -1},
+        {"access 04000", 4096, 0, 0, 2, 0, 04000, -1},
+    };
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *client = fixture_attach(f);
+    shmemi_wire_message_t m;
+    int fd = with_hello(f);
+    for (size_t i = 0; i < sizeof creates / sizeof creates[0]; i++) {
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_CREATE, 2);
+        m.create.bytes = creates[i].bytes;
+        m.create.limit = creates[i].limit;
+        m.create.kind = creates[i].kind;
+        m.create.huge = creates[i].huge;
+        m.create.flags = creates[i].flags;
+        m.create.access = creates[i].access;
+        m.create.node = creates[i].node;
+        expect(fd, &m, SHMEM_ERR_INVALID, creates[i].text);
+    }
+    CHECK_EQ(fixture_counts(client).segments, 0);
+    fixture_segment(client, "x", 4096);
+    for (uint32_t rights = 0; rights < 8; rights++) {
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_OPEN, 2);
+        m.open.name_bytes = 1;
+        m.open.name[0] = 'x';
+        m.open.rights = rights;
+        if (rights != SHMEMI_RIGHTS_READ && rights != SHMEMI_RIGHTS_WRITE)
+            expect(fd, &m, SHMEM_ERR_INVALID, "rights");
+    }
+    shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_GROW, 2);
+    m.grow.id = 1;
+    m.grow.bytes = 8192;
+    expect(fd, &m, SHMEM_ERR_NOT_FOUND, "no segment number 1 open"); /* the other has */
+    close(fd);
+    shmemi_client_detach(client);
+    fixture_end(f);
+}
+
+/* Names without an end, with something behind their end, of wrong length. */
+static void wrong_names(void)
+{
+    static const struct {
+        uint32_t bytes;
+        int at;
+    } names[] = {{0, 0}, {SHMEMI_WIRE_NAME, 0}, {UINT32_MAX, 0}, {3, 2}, {3, 100}, {2, 0}};
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *client = fixture_attach(f);
+    shmemi_wire_message_t m;
+    int fd = with_hello(f);
+    fixture_segment(client, "xyz", 4096);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char field[SHMEMI_WIRE_NAME] = "xyz";
+        if (names[i].bytes == SHMEMI_WIRE_NAME)
+            memset(field, 'x', sizeof field);
+        if (names[i].at)
+            field[names[i].at] = names[i].at < 3 ? 0 : 'x';
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_UNLINK, 2);
+        m.unlink.name_bytes = names[i].bytes;
+        memcpy(m.unlink.name, field, sizeof field);
+        expect(fd, &m, SHMEM_ERR_INVALID, "name");
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_LIST, 2);
+        m.list.prefix_bytes = names[i].bytes;
+        memcpy(m.list.prefix, field, sizeof field);
+        expect(fd, &m, SHMEM_ERR_INVALID, "names to list");
+    }
+    /* cursors of any value end */
+    static const uint64_t cursors[] = {1, 2, UINT64_MAX, 1ull << 63};
+    for (size_t i = 0; i < sizeof cursors / sizeof cursors[0]; i++) {
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_LIST, 2);
+        m.list.cursor = cursors[i];
+        CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+        CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_entries_t));
+        CHECK(m.entries.cursor == 0 && m.entries.count == (i == 0 ? 0 : 1));
+    }
+    shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_LIST, 2);
+    m.list.zero = 1;
+    expect(fd, &m, SHMEM_ERR_INVALID, "names to list");
+    close(fd);
+    CHECK_EQ(fixture_counts(client).segments, 1);
+    shmemi_client_detach(client);
+    fixture_end(f);
 }
 
 static void attacker(void *arg)
@@ -287,6 +399,8 @@ int main(void)
     RUN(crowd);
     RUN(descriptors_run_out);
     RUN(all_slots);
+    RUN(wrong_values);
+    RUN(wrong_names);
     RUN(noise);
     return harness_end();
 }
