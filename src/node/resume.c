@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -152,6 +153,7 @@ static shmem_status_t watch_own(shmem_server_t server)
     if (server->epoll < 0)
         return shmemi_fail_errno(LAYER, "cannot create an epoll set");
     server->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    listen(server->listener.fd, SOMAXCONN); /* once more: who connects is told of this process */
     for (size_t i = 0; i < SHMEMI_COUNT(own); i++) {
         shmem_status_t status = shmemi_server_watch(server, own[i]);
         if (status)

@@ -291,9 +291,19 @@ static void killed_server(void)
     shmemi_segment_t data = fixture_segment(client, "data", 4096), other;
     void *memory;
     CHECK_OK(shmemi_space_map(data.offset, data.bytes, data.fd, 1, &memory));
-    pid_t pid = server_of(client);
+    pid_t pid = server_of(client), keeper = fixture_keeper_of(pid);
     kill(pid, SIGKILL);
     await_end(pid);
+    CHECK_OK(shmemi_client_segment_open(client, "data", SHMEMI_RIGHTS_WRITE, &other));
+    shmemi_client_segment_close(client, &other);
+    CHECK(server_of(client) != pid); /* its successor */
+    pid = server_of(client);
+    CHECK_EQ(fixture_keeper_of(pid), keeper);
+    kill(pid, SIGSTOP); /* so that it makes no other keeper */
+    kill(keeper, SIGKILL);
+    kill(pid, SIGKILL);
+    await_end(pid);
+    await_end(keeper);
     CHECK_STATUS(shmemi_client_segment_open(client, "data", SHMEMI_RIGHTS_WRITE, &other),
                  SHMEM_ERR_SERVER_LOST);
     *(volatile int *)memory = 1;
@@ -305,8 +315,10 @@ static void killed_server(void)
     shmemi_client_detach(client);
     CHECK_OK(shmemi_space_unmap(memory));
     pid = server_of(next);
+    keeper = fixture_keeper_of(pid);
     shmemi_client_detach(next);
     await_end(pid);
+    await_end(keeper);
 }
 
 static void cannot_start(const char *program, const char *part)

@@ -84,49 +84,6 @@ static void kill_server(fixture_server_t *f)
     }
 }
 
-static pid_t parent_of(pid_t pid)
-{
-    char path[64], line[256];
-    int parent = 0;
-    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    FILE *file = fopen(path, "r");
-    while (file && fgets(line, sizeof line, file))
-        sscanf(line, "PPid: %d", &parent);
-    if (file)
-        fclose(file);
-    return parent;
-}
-
-static bool is_keeper(pid_t pid)
-{
-    char path[64], name[32] = "";
-    snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
-    FILE *file = fopen(path, "r");
-    bool is = file && fgets(name, sizeof name, file) && strcmp(name, "shmem-keeper\n") == 0;
-    if (file)
-        fclose(file);
-    return is;
-}
-
-/* The keeper of the server that runs: its parent or its child. */
-static pid_t keeper_of(const fixture_server_t *f)
-{
-    pid_t server = atomic_load(&f->serves), found = 0;
-    double end = harness_now() + 5;
-    while (!found) {
-        DIR *dir = opendir("/proc");
-        struct dirent *entry;
-        CHECK(dir && harness_now() < end);
-        while ((entry = readdir(dir)) != NULL) {
-            pid_t pid = (pid_t)atoi(entry->d_name);
-            if (pid > 0 && is_keeper(pid) && (parent_of(pid) == server || parent_of(server) == pid))
-                found = pid;
-        }
-        closedir(dir);
-    }
-    return found;
-}
-
 /* ---- cases ---- */
 
 static void nothing_is_noticed(void)
@@ -158,7 +115,7 @@ static void nothing_is_noticed(void)
         shmemi_client_detach(third);
     }
     CHECK_EQ(fixture_count_fds(atomic_load(&f->serves)),
-             fixture_count_fds(keeper_of(f))); /* one table */
+             fixture_count_fds(fixture_keeper_of(atomic_load(&f->serves)))); /* one table */
     shmemi_client_detach(second);
     shmemi_client_detach(client); /* the last: all end */
     CHECK_EQ(harness_wait(f->pid, 10), -SIGKILL);
@@ -369,11 +326,11 @@ static void keeper_is_replaced(void)
     shmemi_client_t *client = fixture_attach(f);
     shmemi_segment_t data = fixture_segment(client, "data", 4096), same;
     for (int i = 0; i < 4; i++) {
-        pid_t old = keeper_of(f);
+        pid_t old = fixture_keeper_of(atomic_load(&f->serves));
         kill(old, SIGTERM); /* is nothing to a keeper */
         kill(old, SIGKILL);
         double end = harness_now() + 10;
-        while (is_keeper(old) || keeper_of(f) == old) {
+        while (fixture_is_keeper(old) || fixture_keeper_of(atomic_load(&f->serves)) == old) {
             CHECK(harness_now() < end);
             waitpid(old, NULL, WNOHANG | __WALL);
         }
@@ -397,7 +354,7 @@ static void both_killed(void)
     volatile uint64_t *memory;
     CHECK_OK(shmemi_space_map(data.offset, 4096, data.fd, 1, (void **)&memory));
     kill(f->pid, SIGSTOP);
-    kill(keeper_of(f), SIGKILL);
+    kill(fixture_keeper_of(atomic_load(&f->serves)), SIGKILL);
     kill(f->pid, SIGKILL);
     all_gone();
     memory[0] = 1; /* what is mapped goes on */
@@ -429,7 +386,7 @@ static void deaths_meanwhile(void)
     fixture_server_t *f = start(NULL, 0, false);
     pool_user_t u;
     pool_user_open(&u, f, true);
-    pid_t keeper = keeper_of(f), client = harness_fork(short_life, f);
+    pid_t keeper = fixture_keeper_of(atomic_load(&f->serves)), client = harness_fork(short_life, f);
     kill(keeper, SIGSTOP);
     CHECK_EQ(harness_wait(client, 20), -SIGKILL);
     kill(f->pid, SIGKILL); /* mostly before it noticed */

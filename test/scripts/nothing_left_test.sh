@@ -66,6 +66,41 @@ kill -KILL $alone
 wait $alone 2> /dev/null
 clean "SIGKILL of a program on its own"
 
+# server, keeper and program of a private server are killed, in several orders
+private() { pgrep --ns $$ --nslist net -x "$1"; } # shmemd or shmem-keeper
+private_is_there() { private shmemd && private shmem-keeper; } > /dev/null
+kill_named() { private "$1" | xargs -r kill -KILL; }
+kills() { # what is killed in turn, then the program
+  local what
+  "$digits" "$data" 100000 > "$scratch/out" 2>&1 &
+  alone=$!
+  until_true 20 private_is_there || fail "no private server with its keeper"
+  for what in "$@"; do
+    kill_named "$what"
+    until_true 20 private_is_there || fail "nobody replaces a killed $what"
+  done
+  kill -KILL $alone
+  wait $alone 2> /dev/null
+  clean "SIGKILL of $*, and a program on its own"
+}
+if [ $NOTHING_LEFT_INSIDE = own ]; then
+  kills shmemd
+  kills shmem-keeper
+  kills shmemd shmem-keeper shmemd shmemd shmem-keeper
+  expect 0 "$hello"
+  "$digits" "$data" 100000 > "$scratch/out" 2>&1 &
+  alone=$!
+  until_true 20 private_is_there || fail "no private server with its keeper"
+  private shmemd | xargs kill -STOP
+  kill_named shmem-keeper
+  kill_named shmemd
+  kill -KILL $alone
+  wait $alone 2> /dev/null
+  clean "SIGKILL of all at once"
+else
+  note_skip "no network namespaces here: private servers were not killed"
+fi
+
 # a /dev/shm that holds next to nothing: in a mount namespace, or it is said
 tiny='mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$@"'
 if [ "$(id -u)" = 0 ] && unshare -m true 2> /dev/null; then

@@ -5,7 +5,8 @@
 shmemd=$BUILD_DIR/bin/shmemd
 servers=()
 cleanup() {
-  for pid in "${servers[@]}"; do kill -KILL "$pid" 2> /dev/null; done
+  for pid in "${servers[@]}"; do kill_both 2> /dev/null; done
+  pkill -KILL -f -- "$scratch/socket" # a successor that a failed test left
   rm -rf "$scratch"
 }
 trap cleanup EXIT
@@ -24,6 +25,16 @@ ended() { # expected exit code
   wait "$pid"
   local code=$?
   [ $code = "$1" ] || fail "shmemd ended with $code, expected $1"
+}
+
+not_running() { ! [ -e "/proc/$1" ] || grep -q '^State:.Z' "/proc/$1/status"; }
+
+# The server and its keeper at once: stopped, the server makes no other one.
+kill_both() {
+  kill -STOP $pid
+  pkill -KILL -P $pid -x shmem-keeper
+  kill -KILL $pid
+  wait $pid 2> /dev/null
 }
 
 expect 0 "$shmemd" --version
@@ -57,11 +68,25 @@ for signal in TERM INT; do
   [ ! -e "$scratch/socket" ] || fail "the socket is left after SIG$signal"
 done
 
+# killed: a successor goes on, which is stopped like the first one
 serve --address "$scratch/socket"
+keeper=$(pgrep -P $pid -x shmem-keeper) || fail "shmemd has no keeper"
 kill -KILL $pid
 wait $pid 2> /dev/null
-[ -S "$scratch/socket" ] || fail "a killed server leaves its socket: this test expects it"
-serve --address "$scratch/socket" # takes it over
+SHMEM_SERVER=$scratch/socket expect 0 "$BUILD_DIR/examples/hello"
+successor=$(pgrep -P "$keeper" -x shmemd) || fail "no successor of a killed shmemd"
+expect 3 "$shmemd" --address "$scratch/socket"
+says err 'listens'
+kill -TERM "$successor"
+until_true 10 not_running "$successor" || fail "the successor does not end by SIGTERM"
+until_true 10 not_running "$keeper" || fail "the keeper does not end with its server"
+[ ! -e "$scratch/socket" ] || fail "the socket is left by the successor"
+
+# killed together with its keeper: a stale socket is left, which the next one takes over
+serve --address "$scratch/socket"
+kill_both
+[ -S "$scratch/socket" ] || fail "who kills all leaves the socket: this test expects it"
+serve --address "$scratch/socket"
 kill -PIPE $pid # ignored
 kill -TERM $pid
 ended 0

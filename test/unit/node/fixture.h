@@ -199,6 +199,52 @@ static inline int fixture_count_fds(pid_t pid)
     return n;
 }
 
+/* ---- keepers ---- */
+
+static inline pid_t fixture_parent_of(pid_t pid)
+{
+    char path[64], line[256];
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file))
+        sscanf(line, "PPid: %d", &parent);
+    if (file)
+        fclose(file);
+    return parent;
+}
+
+static inline bool fixture_is_keeper(pid_t pid)
+{
+    char path[64], name[32] = "";
+    snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+    FILE *file = fopen(path, "r");
+    bool is = file && fgets(name, sizeof name, file) && strcmp(name, "shmem-keeper\n") == 0;
+    if (file)
+        fclose(file);
+    return is;
+}
+
+/* The keeper of the server that runs: its parent or its child. */
+static inline pid_t fixture_keeper_of(pid_t server)
+{
+    pid_t found = 0;
+    double end = harness_now() + 5;
+    while (!found) {
+        DIR *dir = opendir("/proc");
+        struct dirent *entry;
+        CHECK(dir && harness_now() < end);
+        while ((entry = readdir(dir)) != NULL) {
+            pid_t pid = (pid_t)atoi(entry->d_name);
+            if (pid > 0 && fixture_is_keeper(pid) &&
+                (fixture_parent_of(pid) == server || fixture_parent_of(server) == pid))
+                found = pid;
+        }
+        closedir(dir);
+    }
+    return found;
+}
+
 /* ---- raw connections ---- */
 
 static inline int fixture_raw(const fixture_server_t *f)
