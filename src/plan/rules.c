@@ -43,14 +43,15 @@ static bool fill_row(const shmemi_plan_state_t *state, const uint32_t *members, 
     return true;
 }
 
-/* Rule "before": those of the first i that do not fit in with the items from i on. Where they all
- * end at the earliest is a bound for these and, as the sets shrink, for all later ones. */
+/* Rule "before" (of equal lows only the first i can tell anything): those of the first i that do
+ * not fit in with the items from i on. Where they all end at the earliest is a bound for these and,
+ * as the sets shrink, for all later ones. */
 static bool rule_before(shmemi_plan_state_t *state, const uint32_t *members, uint32_t count,
                         const shmemi_plan_row_t *row, int64_t largest)
 {
     int64_t bound = 0;
     for (uint32_t i = 1; i < count; i++) {
-        if (row[i].spare < largest) {
+        if (row[i].low > row[i - 1].low && row[i].spare < largest) {
             int64_t end = 0;
             for (uint32_t j = 0; j < i; j++)
                 if (row[j].size > row[i].spare)
@@ -85,20 +86,30 @@ static bool rule_first(shmemi_plan_state_t *state, const uint32_t *members, uint
     return true;
 }
 
+/* What choosing an item needs to know of the section. */
+static void summarize(shmemi_plan_state_t *state, uint32_t section, uint32_t count,
+                      const shmemi_plan_row_t *row)
+{
+    const int64_t none = SHMEMI_PLAN_PLACED;
+    shmemi_plan_note(state, section, SHMEMI_PLAN_LEAST, &state->least[section],
+                     count > 0 ? row[0].low : none);
+    shmemi_plan_note(state, section, SHMEMI_PLAN_SECOND, &state->second[section],
+                     count > 1 ? row[1].low : none);
+    shmemi_plan_note(state, section, SHMEMI_PLAN_SPARE, &state->spare[section],
+                     count > 0 ? row[0].spare : 0);
+}
+
 bool shmemi_plan_section_rules(shmemi_plan_state_t *state, uint32_t section)
 {
     uint32_t *members = state->members + state->members_at[section];
     shmemi_plan_row_t *row = state->row;
-    int64_t largest;
+    int64_t largest = 0;
     uint32_t count =
         sort_members(state, members, state->members_at[section + 1] - state->members_at[section]);
-    shmemi_plan_note(state, section, SHMEMI_PLAN_LEAST, &state->least[section],
-                     count > 0 ? state->low[members[0]] : SHMEMI_PLAN_PLACED);
-    shmemi_plan_note(state, section, SHMEMI_PLAN_SECOND, &state->second[section],
-                     count > 1 ? state->low[members[1]] : SHMEMI_PLAN_PLACED);
-    bool fits = fill_row(state, members, count, row, &largest) &&
-                rule_before(state, members, count, row, largest) &&
-                rule_first(state, members, count, row);
+    bool fits = fill_row(state, members, count, row, &largest);
+    summarize(state, section, count, row);
+    fits = fits && rule_before(state, members, count, row, largest) &&
+           rule_first(state, members, count, row);
     if (!fits)
         state->failed_section = section;
     return fits;

@@ -6,8 +6,9 @@
  *     places it at its low,  or, if that leads nowhere,
  *     raises it to the least top of those that live together with it
  *
- * An item that can be placed without taking anything from the others (all that live together with
- * it lie above its top anyway) is placed without an alternative. When the items that are not placed
+ * An item is placed without an alternative if that takes nothing from the others (all that live
+ * together with it lie above its top anyway), or if raising it would waste more memory in some
+ * section than there is to spare. When the items that are not placed
  * fall into groups that no item connects, the groups are solved one after the other: a group that
  * has no solution leads straight back to the last decision before it split off.
  *
@@ -126,24 +127,44 @@ static bool is_lowest(const shmemi_plan_state_t *state, uint32_t item, bool *is_
     return true;
 }
 
-/* The item to decide about; the group has one that is not placed. */
-static uint32_t choose(const shmemi_plan_search_t *search, bool *is_free)
+/* Would some section have too little room if the lowest item did not lie at its low but on top of
+ * one that lives together with it? `second` of a section with one item is PLACED, above all. */
+static bool is_forced(const shmemi_plan_state_t *state, uint32_t item)
+{
+    const shmemi_plan_item_t *it = &state->part->items[item];
+    uint32_t s = it->begin;
+    while (s <= it->end && state->second[s] - state->least[s] <= state->spare[s])
+        s++;
+    if (s > it->end)
+        return false; /* whatever it lies on */
+    int64_t top = shmemi_plan_least_top(state, item, 0, NULL);
+    if (top > state->roof - it->size)
+        return true;
+    for (; s <= it->end; s++) {
+        int64_t least = state->second[s] < top ? state->second[s] : top;
+        if (least - state->least[s] > state->spare[s])
+            return true;
+    }
+    return false;
+}
+
+/* The item to decide about; *is_certain: it is to be placed without an alternative. The group has
+ * an item that is not placed. */
+static uint32_t choose(const shmemi_plan_search_t *search, bool *is_certain)
 {
     const shmemi_plan_state_t *state = &search->state;
     uint32_t best = SHMEMI_PLAN_NOBODY;
     for (uint32_t i = search->current.from; i < search->current.to; i++) {
-        if (shmemi_plan_is_placed(state, i))
+        if (shmemi_plan_is_placed(state, i) || !is_lowest(state, i, is_certain))
             continue;
-        bool is_better =
-            best == SHMEMI_PLAN_NOBODY || state->low[i] < state->low[best] ||
-            (state->low[i] == state->low[best] && search->score[i] > search->score[best]);
-        if (!is_better || !is_lowest(state, i, is_free))
-            continue;
-        if (*is_free)
+        *is_certain = *is_certain || is_forced(state, i);
+        if (*is_certain)
             return i;
-        best = i;
+        if (best == SHMEMI_PLAN_NOBODY || state->low[i] < state->low[best] ||
+            (state->low[i] == state->low[best] && search->score[i] > search->score[best]))
+            best = i;
     }
-    *is_free = false;
+    *is_certain = false;
     return best;
 }
 
@@ -212,7 +233,7 @@ static bool take_back(shmemi_plan_search_t *search, bool *ok)
 /* One step: conclude, then place something or go back. STOPPED: go on. */
 static shmemi_plan_outcome_t step(shmemi_plan_search_t *search, bool *ok)
 {
-    bool is_free;
+    bool is_certain;
     shmemi_plan_state_t *state = &search->state;
     *ok = *ok && shmemi_plan_conclude(state, search->current.from, search->current.to);
     if (!*ok) {
@@ -221,8 +242,8 @@ static shmemi_plan_outcome_t step(shmemi_plan_search_t *search, bool *ok)
     }
     if (!split(search))
         return SHMEMI_PLAN_FOUND;
-    uint32_t item = choose(search, &is_free);
-    *ok = is_free ? shmemi_plan_place(state, item) : decide(search, item);
+    uint32_t item = choose(search, &is_certain);
+    *ok = is_certain ? shmemi_plan_place(state, item) : decide(search, item);
     return SHMEMI_PLAN_STOPPED;
 }
 

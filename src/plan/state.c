@@ -93,6 +93,7 @@ static bool allocate(shmemi_plan_state_t *state, uint64_t pairs, uint64_t member
     state->members_at = malloc((sections + 2) * sizeof *state->members_at);
     state->least = malloc(sections * sizeof *state->least);
     state->second = malloc(sections * sizeof *state->second);
+    state->spare = malloc(sections * sizeof *state->spare);
     state->queue = malloc(sections * sizeof *state->queue);
     state->queued = calloc(sections, 1);
     state->row = malloc(n * sizeof *state->row);
@@ -100,8 +101,8 @@ static bool allocate(shmemi_plan_state_t *state, uint64_t pairs, uint64_t member
     state->trail = malloc(state->trail_room * sizeof *state->trail);
     return state->low && state->rest && state->offset && state->twin && state->prop &&
            state->nearby && state->nearby_at && state->members && state->members_at &&
-           state->least && state->second && state->queue && state->queued && state->row &&
-           state->trail;
+           state->least && state->second && state->spare && state->queue && state->queued &&
+           state->row && state->trail;
 }
 
 shmem_status_t shmemi_plan_state_init(shmemi_plan_state_t *state, const shmemi_plan_part_t *part,
@@ -134,6 +135,7 @@ void shmemi_plan_state_fini(shmemi_plan_state_t *state)
     free(state->members_at);
     free(state->least);
     free(state->second);
+    free(state->spare);
     free(state->queue);
     free(state->queued);
     free(state->row);
@@ -166,7 +168,7 @@ void shmemi_plan_note(shmemi_plan_state_t *state, uint32_t index, shmemi_plan_ch
 
 void shmemi_plan_undo(shmemi_plan_state_t *state, size_t trail_length)
 {
-    int64_t *const values[] = {state->low, state->rest, state->least, state->second};
+    int64_t *const values[] = {state->low, state->rest, state->least, state->second, state->spare};
     while (state->trail_length > trail_length) {
         const shmemi_plan_change_t *change = &state->trail[--state->trail_length];
         values[change->kind][change->index] = change->old;
@@ -299,7 +301,7 @@ bool shmemi_plan_state_reset(shmemi_plan_state_t *state, int64_t roof_bytes)
     state->roof_bytes = roof_bytes;
     state->roof = roof_bytes / state->unit + (has_pads && roof_bytes % state->unit ? 1 : 0);
     for (uint32_t s = 0; s < part->sections; s++)
-        state->least[s] = state->second[s] = 0;
+        state->least[s] = state->second[s] = state->spare[s] = 0;
     for (uint32_t i = 0; i < part->count; i++) {
         const shmemi_plan_item_t *item = &part->items[i];
         if (item->size > state->roof)

@@ -34,7 +34,8 @@ typedef enum shmemi_plan_change_kind {
     SHMEMI_PLAN_LOW,
     SHMEMI_PLAN_REST,
     SHMEMI_PLAN_LEAST,
-    SHMEMI_PLAN_SECOND
+    SHMEMI_PLAN_SECOND,
+    SHMEMI_PLAN_SPARE
 } shmemi_plan_change_kind_t;
 
 typedef struct shmemi_plan_change {
@@ -67,6 +68,7 @@ typedef struct shmemi_plan_state {
     uint32_t *members; /* items of section s: members[members_at[s] ...], nearly ordered by low */
     uint32_t *members_at;
     int64_t *least, *second; /* the two smallest values of low in it */
+    int64_t *spare;          /* roof - least - sum of sizes of what is not placed */
     uint32_t *queue;         /* sections in which something changed */
     uint8_t *queued;
     uint32_t queue_length;
