@@ -68,8 +68,9 @@ typedef struct shmemi_topo_room {
     uint64_t free, available; /* bytes: unused; that can be had, by giving up cached files, too */
 } shmemi_topo_room_t;
 
-/* From a node's meminfo. false: the file does not tell. */
-bool shmemi_topo_room_read(const char *path, shmemi_topo_room_t *room);
+/* From files like the node's meminfo and /proc/zoneinfo. false: meminfo does not tell. */
+bool shmemi_topo_room_read(const char *meminfo, const char *zoneinfo, int os_index,
+                           shmemi_topo_room_t *room);
 bool shmemi_topo_room_of(int os_index, shmemi_topo_room_t *room);
 
 /* ---- saved.c ---- */

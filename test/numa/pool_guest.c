@@ -167,6 +167,30 @@ static void full_nodes_fall_back_by_distance(void)
 
 /* ---- nodes without room ---- */
 
+/* A pool that would grow where the node has no more memory takes another's, and says why. */
+static void check_growth_without_room(shmem_context_t context, int node, uint64_t limit)
+{
+    shmem_pool_t pool;
+    shmem_pool_params_t params = SHMEM_POOL_PARAMS_INIT;
+    params.bytes = 2 * MIB * (uint64_t)expected_nodes;
+    params.limit = limit * (uint64_t)expected_nodes;
+    CHECK_OK(shmem_pool_create(context, NULL, &params, &pool));
+    int got = node;
+    for (uint64_t taken = 0; got == node && taken < limit; taken += 8 * MIB) {
+        void *block;
+        CHECK_OK(shmem_pool_alloc_on(pool, 8 * MIB, 0, SHMEM_POOL_PREFERRED, node, &block));
+        got = node_of(block, 4096);
+    }
+    CHECK(got != node && fallbacks(pool, node, got, SHMEM_POOL_WHY_NO_MEMORY) == 1);
+    CHECK(strstr(text_seen, "no memory on the wanted node") != NULL);
+    void *block = &pool;
+    shmem_status_t status = SHMEM_OK;
+    while (!status)
+        status = shmem_pool_alloc_on(pool, 8 * MIB, 0, SHMEM_POOL_BIND, node, &block);
+    CHECK_EQ(status, SHMEM_ERR_NOMEM);
+    shmem_pool_close(pool);
+}
+
 /* More than a node has left, though the machine has it: an error that names the node. A kernel that
  * is asked to put it there all the same kills somebody. */
 static void no_room_body(void *arg)
@@ -200,6 +224,7 @@ static void no_room_body(void *arg)
     CHECK_STATUS(shmem_pool_create(context, NULL, &params, &pool), SHMEM_ERR_NOMEM);
     CHECK(pool == (shmem_pool_t)(void *)&context);
     check_detail("MiB are wanted on node ");
+    check_growth_without_room(context, filled, most);
     close(fd);
     munmap(filler, bytes);
     shmem_pool_t small = make(context, expected_nodes, SHMEM_POOL_NEAREST, 0);
@@ -211,6 +236,38 @@ static void no_room_body(void *arg)
 static void a_node_without_room(void)
 {
     apart(no_room_body, NULL);
+}
+
+/* What a pool grows by lies on the node that wanted it, whoever makes it grow. */
+static void growth_body(void *arg)
+{
+    (void)arg;
+    shmem_context_t context = join();
+    shmem_pool_t pool;
+    shmem_pool_info_t info = {.size = sizeof info};
+    shmem_pool_params_t params = SHMEM_POOL_PARAMS_INIT;
+    params.bytes = 2 * MIB * (uint64_t)expected_nodes;
+    params.limit = PART * (uint64_t)expected_nodes;
+    CHECK_OK(shmem_pool_create(context, NULL, &params, &pool));
+    run_on_processor(0);
+    set_own_policy(MPOL_BIND, 2);
+    for (int node = 0; node < expected_nodes; node++)
+        for (int i = 0; memory[node] && i < 7; i++)
+            CHECK_EQ(node_of_new(pool, 1000000, SHMEM_POOL_BIND, node), node);
+    set_own_policy(MPOL_DEFAULT, 0);
+    CHECK_OK(shmem_pool_info(pool, &info));
+    CHECK(info.grown > 0 && info.bytes > params.bytes);
+    for (int node = 0; node < expected_nodes; node++) {
+        uint64_t there, elsewhere;
+        CHECK_OK(shmem_pool_placement(pool, node, &there, &elsewhere));
+        CHECK(!memory[node] || (elsewhere == 0 && there >= 7 * 1000000 / 4096));
+    }
+    CHECK_OK(shmem_context_finalize(context));
+}
+
+static void growth_lands_on_the_right_node(void)
+{
+    apart(growth_body, NULL);
 }
 
 /* ---- where the pool's pages lie, and stay ---- */
@@ -391,6 +448,7 @@ void pool_cases(void)
     RUN(blocks_lie_where_they_should);
     RUN(full_nodes_fall_back_by_distance);
     RUN(a_node_without_room);
+    RUN(growth_lands_on_the_right_node);
     RUN(pages_are_bound_for_good);
     RUN(what_an_operator_moves_is_reported);
     RUN(callers_policy_stays);

@@ -137,19 +137,33 @@ static void room_of_a_node(void)
                                "Node 3 MemUsed:  9 kB\nNode 3 Active(file):  200 kB\n"
                                "Node 3 Inactive(file):  1000000 kB\nNode 3 SReclaimable:  64 kB\n"
                                "Node 3 Inactive(anon):  77777777 kB\n";
-    char path[] = "/tmp/shmem-room-test-XXXXXX";
-    int fd = mkstemp(path);
+    static const char zones[] =
+        "Node 2, zone      DMA\n  pages free     3840\n        high     99999\n"
+        "        managed  99999\n        protection: (0, 5, 7)\n"
+        "Node 3, zone      DMA\n        high     16\n        managed  3840\n"
+        "        protection: (0, 3019, 24137, 24137)\n  pagesets\n              high:     7\n"
+        "Node 3, zone   Normal\n        high     99000\n        managed  5406170\n"
+        "        protection: (0, 0, 10)\n              high:     20573\n";
+    char path[] = "/tmp/shmem-room-test-XXXXXX", zone_path[] = "/tmp/shmem-room-test-XXXXXX";
+    int fd = mkstemp(path), zone_fd = mkstemp(zone_path);
     shmemi_topo_room_t room;
     CHECK(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1);
-    CHECK(shmemi_topo_room_read(path, &room));
+    CHECK(zone_fd >= 0 && write(zone_fd, zones, sizeof zones - 1) == sizeof zones - 1);
+    CHECK(shmemi_topo_room_read(path, "/nowhere", 3, &room));
     CHECK_EQ(room.free, 1000 * 1024);
     CHECK_EQ(room.available, (1000 + 200 + 1000000 + 32) * 1024 - 256 * MIB);
-    CHECK(ftruncate(fd, 80) == 0 && shmemi_topo_room_read(path, &room));
+    CHECK(shmemi_topo_room_read(path, zone_path, 3, &room));
+    CHECK_EQ(room.available, (1000 + 200 + 1000000 + 32) * 1024 - (3840 + 99010) * 4096);
+    CHECK(shmemi_topo_room_read(path, zone_path, 0, &room));
+    CHECK_EQ(room.available, (1000 + 200 + 1000000 + 32) * 1024 - 256 * MIB);
+    CHECK(ftruncate(fd, 80) == 0 && shmemi_topo_room_read(path, zone_path, 3, &room));
     CHECK_EQ(room.available, 0); /* less than what is kept back */
-    CHECK(ftruncate(fd, 0) == 0 && !shmemi_topo_room_read(path, &room));
+    CHECK(ftruncate(fd, 0) == 0 && !shmemi_topo_room_read(path, zone_path, 3, &room));
     close(fd);
+    close(zone_fd);
     unlink(path);
-    CHECK(!shmemi_topo_room_read(path, &room));
+    unlink(zone_path);
+    CHECK(!shmemi_topo_room_read(path, zone_path, 3, &room));
 }
 
 static void more_than_a_node_has(void)
