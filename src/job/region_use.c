@@ -208,10 +208,10 @@ shmem_status_t shmem_region_resize(shmem_region_t region, uint64_t bytes)
     if (region->segment.rights != SHMEMI_RIGHTS_WRITE)
         return opened_for_reading("shmem_region_resize");
     if (bytes < before)
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "the region has %llu bytes and cannot shrink to %llu: others may use "
-                           "its end",
-                           (unsigned long long)before, (unsigned long long)bytes);
+        return shmemi_quiet(SHMEM_ERR_INVALID, LAYER,
+                            "the region has %llu bytes and cannot shrink to %llu: others may use "
+                            "its end",
+                            (unsigned long long)before, (unsigned long long)bytes);
     if (bytes > shmemi_region_limit(region))
         return shmemi_fail(SHMEM_ERR_OVERFLOW, LAYER,
                            "the region shall grow to %llu bytes, but was created with a limit of "
