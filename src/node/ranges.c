@@ -106,7 +106,8 @@ shmem_status_t shmemi_ranges_put(shmemi_ranges_t *ranges, uint64_t offset, uint6
 {
     uint64_t length;
     size_t index = ranges_after(ranges, offset);
-    if (offset % SHMEMI_SPACE_UNIT || !shmemi_round_up(bytes, SHMEMI_SPACE_UNIT, &length) ||
+    if (offset % SHMEMI_SPACE_UNIT || bytes > ranges->limit ||
+        !shmemi_round_up(bytes, SHMEMI_SPACE_UNIT, &length) ||
         !shmemi_range_inside(offset, length += SHMEMI_SPACE_UNIT, ranges->limit) ||
         (index < ranges->count && ranges->taken[index].offset < offset + length))
         return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER, "place %llx of the address range is not free",

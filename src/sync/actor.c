@@ -34,6 +34,7 @@ _Thread_local shmemi_self_t shmemi_self_cache = SHMEMI_SELF_EMPTY;
 static _Thread_local claim_t *thread_claims;
 static claim_t *process_claims;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t growing = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_key; /* its value is only a mark: the destructor uses thread_claims */
 static int setup_error;
@@ -76,6 +77,7 @@ static void fork_prepare(void)
 {
     pthread_mutex_lock(&lock);
 }
+
 static void fork_parent(void)
 {
     pthread_mutex_unlock(&lock);
@@ -90,6 +92,7 @@ static void fork_child(void)
         process_claims = claim->next;
         free(claim);
     }
+    growing = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* fork() does not wait for a server */
     pthread_mutex_unlock(&lock);
 }
 
@@ -150,13 +153,14 @@ static uint32_t claim_any(const shmemi_actor_t *actor, uint32_t usable, uint32_t
     return 0;
 }
 
-/* Are there more rows than `usable` by now? Others may have asked for them. */
+/* Are there more rows than `usable` by now? Of many threads that find none one asks for them. */
 static bool more_rows(const shmemi_actor_t *actor, uint32_t usable)
 {
-    if (shmemi_row_limit(actor->roster) > usable + 1)
-        return true;
-    return actor->grow && actor->grow(actor->grow_user) == SHMEM_OK &&
-           shmemi_row_limit(actor->roster) > usable + 1;
+    pthread_mutex_lock(&growing);
+    if (actor->grow && shmemi_row_limit(actor->roster) <= usable + 1)
+        actor->grow(actor->grow_user);
+    pthread_mutex_unlock(&growing);
+    return shmemi_row_limit(actor->roster) > usable + 1;
 }
 
 static shmem_status_t claim_row(const shmemi_actor_t *actor, uint32_t *row, uint32_t *epoch)

@@ -365,6 +365,24 @@ static void both_killed(void)
     shmemi_client_detach(client);
 }
 
+/* No process can be made: the server works as if nobody had thought of a keeper. */
+static void no_keeper_to_be_had(void)
+{
+    fixture_server_t *f = fixture_new();
+    f->takeover = f->exit_when_unused = f->fault_armed = 1;
+    snprintf(f->fault, sizeof f->fault, "node.keeper.fork");
+    f->action = SHMEMI_FAULT_FAIL;
+    f->nth = 1;
+    fixture_start(f);
+    shmemi_client_t *client = fixture_attach(f);
+    shmemi_segment_t data = fixture_segment(client, "data", 4096);
+    shmemi_client_segment_close(client, &data);
+    kill(f->pid, SIGKILL);
+    all_gone();
+    CHECK(shmemi_client_server_lost(client));
+    shmemi_client_detach(client);
+}
+
 static void given_up_when_it_crashes_always(void)
 {
     fixture_server_t *f = fixture_new();
@@ -427,6 +445,7 @@ int main(void)
     RUN(nothing_is_noticed);
     RUN(keeper_is_replaced);
     RUN(both_killed);
+    RUN(no_keeper_to_be_had);
     RUN(given_up_when_it_crashes_always);
     RUN(deaths_meanwhile);
     RUN(other_users_stay_out);

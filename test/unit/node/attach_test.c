@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attach and detach: handshake, refusals, forks, lost descriptors, many at once. */
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -352,6 +353,57 @@ static void growing(void)
     fixture_end(f);
 }
 
+/* ---- more threads than there are rows at first ---- */
+
+enum { FIRST = 2 * SHMEMI_FIRST_ROWS, MOST = FIRST + 150, SKIPPED = 77 };
+
+typedef struct crowd {
+    shmemi_client_t *client;
+    pthread_barrier_t all_there;
+    _Atomic int failed;
+} crowd_t;
+
+static void *take_row(void *arg)
+{
+    crowd_t *crowd = arg;
+    if (!shmemi_self(shmemi_client_actor(crowd->client)))
+        atomic_store(&crowd->failed, 1);
+    pthread_barrier_wait(&crowd->all_there); /* nobody gives a row back before all have one */
+    return NULL;
+}
+
+static void many_threads(void *arg)
+{
+    (void)arg;
+    static pthread_t threads[MOST];
+    static crowd_t crowd;
+    fixture_server_t *f = fixture_server();
+    pthread_attr_t attr;
+    crowd.client = fixture_attach(f);
+    CHECK_EQ(fixture_counts(crowd.client).thread_limit, FIRST);
+    CHECK(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, 262144) == 0);
+    CHECK(pthread_barrier_init(&crowd.all_there, NULL, MOST) == 0);
+    for (unsigned i = 0; i < MOST; i++)
+        if (pthread_create(&threads[i], &attr, take_row, &crowd))
+            _exit(SKIPPED); /* those that are there wait for ever */
+    for (unsigned i = 0; i < MOST; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    CHECK(!atomic_load(&crowd.failed));
+    CHECK_EQ(fixture_counts(crowd.client).thread_limit, 2 * FIRST);
+    pthread_attr_destroy(&attr);
+    pthread_barrier_destroy(&crowd.all_there);
+    shmemi_client_detach(crowd.client);
+    fixture_end(f);
+}
+
+static void threads_get_rows(void)
+{
+    int code = harness_wait(harness_fork(many_threads, NULL), 60);
+    if (code == SKIPPED)
+        SKIP("this machine does not allow 2,200 threads");
+    CHECK_EQ(code, 0);
+}
+
 int main(void)
 {
     RUN(handshake);
@@ -366,6 +418,7 @@ int main(void)
     RUN(lost_descriptors);
     RUN(injected_failures);
     RUN(growing);
+    RUN(threads_get_rows);
     RUN(many_at_once);
     return harness_end();
 }

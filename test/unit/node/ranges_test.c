@@ -100,10 +100,38 @@ static void random_model(void)
     shmemi_ranges_fini(&r);
 }
 
+/* A place is taken again where it was, if nobody has it. */
+static void put(void)
+{
+    shmemi_ranges_t r;
+    uint64_t a, b, c;
+    shmemi_ranges_init(&r, 0, 64 * UNIT);
+    CHECK_OK(shmemi_ranges_put(&r, 8 * UNIT, 3 * UNIT)); /* 8 to 11, and one that stays free */
+    CHECK_STATUS(shmemi_ranges_put(&r, 8 * UNIT, 1), SHMEM_ERR_LIMIT);
+    CHECK_STATUS(shmemi_ranges_put(&r, 7 * UNIT, 1), SHMEM_ERR_LIMIT);
+    CHECK_STATUS(shmemi_ranges_put(&r, 11 * UNIT, 1), SHMEM_ERR_LIMIT);
+    CHECK_STATUS(shmemi_ranges_put(&r, 20 * UNIT + 4096, 1), SHMEM_ERR_LIMIT);
+    CHECK_STATUS(shmemi_ranges_put(&r, 63 * UNIT, 1), SHMEM_ERR_LIMIT);
+    CHECK_STATUS(shmemi_ranges_put(&r, 20 * UNIT, UINT64_MAX), SHMEM_ERR_LIMIT);
+    CHECK_STATUS(shmemi_ranges_put(&r, 20 * UNIT, UINT64_MAX - UNIT), SHMEM_ERR_LIMIT);
+    CHECK_OK(shmemi_ranges_put(&r, 12 * UNIT, 1));
+    CHECK_OK(shmemi_ranges_put(&r, 62 * UNIT, UNIT));
+    CHECK_OK(shmemi_ranges_put(&r, 6 * UNIT, 1));
+    CHECK_OK(shmemi_ranges_take(&r, 5 * UNIT, &a)); /* 0 to 5 */
+    CHECK_OK(shmemi_ranges_take(&r, 5 * UNIT, &b)); /* behind 12 and 13 */
+    CHECK_EQ(a, 0);
+    CHECK_EQ(b, 14 * UNIT);
+    shmemi_ranges_give(&r, 8 * UNIT);
+    CHECK_OK(shmemi_ranges_take(&r, 3 * UNIT, &c));
+    CHECK_EQ(c, 8 * UNIT);
+    shmemi_ranges_fini(&r);
+}
+
 int main(void)
 {
     RUN(first_fit);
     RUN(wraps_and_ends);
+    RUN(put);
     RUN(random_model);
     return harness_end();
 }

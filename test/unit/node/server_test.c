@@ -219,8 +219,9 @@ static void ends_after_a_death(void)
 
 static void failing_creation(void)
 {
-    static const char *const points[] = {"node.server.watch", "os.segment.create",
-                                         "os.segment.reserve", "os.space.map", "os.socket.listen"};
+    static const char *const points[] = {"node.state.map",    "node.server.watch",
+                                         "os.segment.create", "os.segment.reserve",
+                                         "os.space.map",      "os.socket.listen"};
     shmem_server_params_t params = SHMEM_SERVER_PARAMS_INIT;
     params.address = path;
     shmem_server_destroy(create_at(path));
