@@ -243,7 +243,7 @@ static shmem_status_t give_up(const attempt_t *a, shmem_status_t status, uint64_
         return status;
     shmemi_task_t *task = &pool->arenas[0].arena.tasks[pool->task];
     atomic_fetch_add_explicit(&task->pressure, 1, memory_order_relaxed);
-    return shmemi_quota_refuse(pool, a->r->pages, delay, ever);
+    return shmemi_quota_refuse(pool, pool->task, a->r->pages, delay, ever);
 }
 
 static shmem_status_t serve(shmemi_heap_t *heap, const shmemi_request_t *r,

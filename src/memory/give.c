@@ -7,15 +7,16 @@
  */
 #include "base/status.h"
 #include "memory/charge.h"
+#include "memory/grow.h"
 #include "memory/owners.h"
-#include "memory/pool.h"
+#include "memory/quota.h"
 
 #define LAYER "memory"
 
 /* ---- the words of a span ---- */
 
-static shmem_status_t words_make(shmemi_pool_t *pool, const shmemi_place_t *place,
-                                 const void *block)
+static shmem_status_t words_take(shmemi_pool_t *pool, const shmemi_place_t *place,
+                                 const void *block, uint32_t task)
 {
     shmemi_arena_t *arena = &pool->arenas[place->arena].arena;
     uint32_t first;
@@ -23,12 +24,32 @@ static shmem_status_t words_make(shmemi_pool_t *pool, const shmemi_place_t *plac
     shmem_status_t status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
     if (status)
         return status;
-    if (!shmemi_span_find(arena, place->chunk, &first, &class) || first != place->chunk ||
+    if (shmemi_charge_task(arena, place->chunk << arena->chunk_shift) != task ||
+        !shmemi_span_find(arena, place->chunk, &first, &class) || first != place->chunk ||
         class != place->class)
         status = shmemi_place_double_free(block); /* its owner died: the span is gone */
     else
         status = shmemi_owners_create_locked(arena, first);
     return shmemi_arena_unlock(arena, pool->actor, status);
+}
+
+/* The page is charged to the span's task, whoever asks. */
+static shmem_status_t words_make(shmemi_pool_t *pool, const shmemi_place_t *place,
+                                 const void *block)
+{
+    const shmemi_arena_t *arena = &pool->arenas[place->arena].arena;
+    uint32_t task = shmemi_charge_task(arena, place->chunk << arena->chunk_shift);
+    bool entered, ever;
+    uint64_t delay;
+    if (task >= SHMEMI_TASKS)
+        return shmemi_place_double_free(block);
+    shmem_status_t status = shmemi_quota_enter(pool, task, 1, &entered);
+    if (status)
+        return status == SHMEM_ERR_QUOTA ? shmemi_quota_refuse(pool, task, 1, &delay, &ever)
+                                         : status;
+    status = words_take(pool, place, block, task);
+    shmemi_quota_leave(pool, task, entered);
+    return status;
 }
 
 static shmem_status_t no_page(uint32_t arena)
@@ -44,9 +65,13 @@ static shmem_status_t words_of(shmemi_heap_t *heap, const shmemi_place_t *place,
 {
     shmemi_pool_t *pool = heap->pool;
     const shmemi_arena_t *arena = &pool->arenas[place->arena].arena;
+    shmem_pool_why_t why;
     shmem_status_t status = words_make(pool, place, block);
     if (status == SHMEM_ERR_NOMEM &&
         shmemi_recover_sweep(pool, false) + shmemi_heap_relieve(heap) != 0)
+        status = words_make(pool, place, block);
+    if (status == SHMEM_ERR_NOMEM && shmemi_grow_possible(pool, place->arena) &&
+        !shmemi_grow(pool, place->arena, 1, 0, &why))
         status = words_make(pool, place, block);
     if (status)
         return status == SHMEM_ERR_NOMEM ? no_page(place->arena) : status;

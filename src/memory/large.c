@@ -217,11 +217,11 @@ shmem_status_t shmemi_large_alloc(shmemi_heap_t *heap, uint32_t index, uint32_t 
     bool entered;
     if (cache_take(heap, index, pages, alignment, block))
         return SHMEM_OK;
-    shmem_status_t status = shmemi_quota_enter(pool, pages, &entered);
+    shmem_status_t status = shmemi_quota_enter(pool, pool->task, pages, &entered);
     if (status)
         return status;
     status = take(pool, arena, pages, alignment, &page);
-    shmemi_quota_leave(pool, entered);
+    shmemi_quota_leave(pool, pool->task, entered);
     if (status)
         return status;
     SHMEMI_KILL_POINT("memory.large.taken");
@@ -283,7 +283,8 @@ static shmem_status_t refused(shmemi_pool_t *pool, uint32_t pages, shmem_status_
 {
     uint64_t delay;
     bool ever;
-    return status == SHMEM_ERR_QUOTA ? shmemi_quota_refuse(pool, pages, &delay, &ever) : status;
+    return status == SHMEM_ERR_QUOTA ? shmemi_quota_refuse(pool, pool->task, pages, &delay, &ever)
+                                     : status;
 }
 
 /* `word` is that of another owner, or one that is charged to another task. */
@@ -292,7 +293,7 @@ static shmem_status_t change_charge(shmemi_pool_t *pool, shmemi_arena_t *arena, 
 {
     bool entered;
     uint32_t pages = shmemi_buddy_length(arena, page, word);
-    shmem_status_t status = shmemi_quota_enter(pool, pages, &entered);
+    shmem_status_t status = shmemi_quota_enter(pool, pool->task, pages, &entered);
     if (status)
         return refused(pool, pages, status);
     status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
@@ -300,7 +301,7 @@ static shmem_status_t change_charge(shmemi_pool_t *pool, shmemi_arena_t *arena, 
         status = hold_locked(pool, arena, page, word, again);
         status = shmemi_arena_unlock(arena, pool->actor, status);
     }
-    shmemi_quota_leave(pool, entered);
+    shmemi_quota_leave(pool, pool->task, entered);
     return status;
 }
 
@@ -336,7 +337,7 @@ static shmem_status_t resize_claimed(shmemi_pool_t *pool, shmemi_arena_t *arena,
     if (pages > old && shmemi_charge_task(arena, page) != pool->task)
         return SHMEM_ERR_NOMEM;
     if (pages > old)
-        status = shmemi_quota_enter(pool, pages - old, &entered);
+        status = shmemi_quota_enter(pool, pool->task, pages - old, &entered);
     if (status)
         return status;
     status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
@@ -345,7 +346,7 @@ static shmem_status_t resize_claimed(shmemi_pool_t *pool, shmemi_arena_t *arena,
         SHMEMI_KILL_POINT("memory.large.resized");
         status = shmemi_arena_unlock(arena, pool->actor, status);
     }
-    shmemi_quota_leave(pool, entered);
+    shmemi_quota_leave(pool, pool->task, entered);
     return status;
 }
 

@@ -244,15 +244,16 @@ static shmem_status_t say(const shmemi_task_t *task, const shmemi_bucket_t *b, u
                         (unsigned long long)b->burst, (unsigned long long)b->rate, when);
 }
 
-shmem_status_t shmemi_quota_refuse(shmemi_pool_t *pool, uint64_t pages, uint64_t *delay, bool *ever)
+shmem_status_t shmemi_quota_refuse(shmemi_pool_t *pool, uint32_t index, uint64_t pages,
+                                   uint64_t *delay, bool *ever)
 {
     sums_t sums;
     shmemi_bucket_t bucket;
-    shmemi_task_t *task = task_at(pool, pool->task);
+    shmemi_task_t *task = task_at(pool, index);
     shmem_status_t status = lock(&task->lock, pool->actor);
     if (status)
         return status;
-    status = settle(pool, pool->task, &sums, &bucket);
+    status = settle(pool, index, &sums, &bucket);
     shmemi_mutex_unlock(pool->actor, &task->lock);
     if (status)
         return status;

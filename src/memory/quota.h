@@ -42,30 +42,30 @@ uint64_t shmemi_bucket_delay(const shmemi_bucket_t *bucket, uint64_t pages);
 shmem_status_t shmemi_task_claim(shmemi_pool_header_t *header, shmemi_task_t *tasks,
                                  const shmemi_actor_t *actor, const char *name, uint32_t *index);
 
-/* The view is about to take `pages` pages: QUOTA without a detail, or SHMEM_OK, then leave must
- * follow. *entered: whether the task is locked meanwhile. */
+/* Somebody is about to charge `pages` pages to a task: QUOTA without a detail, or SHMEM_OK, then
+ * leave must follow. *entered: whether the task is locked meanwhile. */
 shmem_status_t shmemi_quota_enter_slow(shmemi_pool_t *pool, uint32_t task, uint64_t pages);
 void shmemi_quota_leave_slow(shmemi_pool_t *pool, uint32_t task);
 
-static inline shmem_status_t shmemi_quota_enter(shmemi_pool_t *pool, uint64_t pages, bool *entered)
+static inline shmem_status_t shmemi_quota_enter(shmemi_pool_t *pool, uint32_t task, uint64_t pages,
+                                                bool *entered)
 {
     /* SYNC task-limited: acquire, pairs with release in shmemi_pool_quota_set() */
-    *entered = atomic_load_explicit(&pool->arenas[0].arena.tasks[pool->task].limited,
-                                    memory_order_acquire);
-    return __builtin_expect(*entered, 0) ? shmemi_quota_enter_slow(pool, pool->task, pages)
-                                         : SHMEM_OK;
+    *entered =
+        atomic_load_explicit(&pool->arenas[0].arena.tasks[task].limited, memory_order_acquire);
+    return __builtin_expect(*entered, 0) ? shmemi_quota_enter_slow(pool, task, pages) : SHMEM_OK;
 }
 
-static inline void shmemi_quota_leave(shmemi_pool_t *pool, bool entered)
+static inline void shmemi_quota_leave(shmemi_pool_t *pool, uint32_t task, bool entered)
 {
     if (__builtin_expect(entered, 0))
-        shmemi_quota_leave_slow(pool, pool->task);
+        shmemi_quota_leave_slow(pool, task);
 }
 
-/* A request for so many pages was over the view's quota: count it, and say why. *delay: ns until
- * it could succeed by time alone, UINT64_MAX: never so; *ever: false if it is too large as such. */
-shmem_status_t shmemi_quota_refuse(shmemi_pool_t *pool, uint64_t pages, uint64_t *delay,
-                                   bool *ever);
+/* A request for so many pages was over a task's quota: count it, and say why. *delay: ns until it
+ * could succeed by time alone, UINT64_MAX: never so; *ever: false if it is too large as such. */
+shmem_status_t shmemi_quota_refuse(shmemi_pool_t *pool, uint32_t task, uint64_t pages,
+                                   uint64_t *delay, bool *ever);
 
 /* Pages that a task holds, without locks: a moment old. */
 uint64_t shmemi_quota_held(const shmemi_pool_t *pool, uint32_t task);

@@ -227,12 +227,12 @@ static shmem_status_t refill_from_arena(slab_t *slab)
     shmemi_pool_t *pool = slab->heap->pool;
     shmemi_span_owner_t owner = {pool->owner, slab->heap->thread, pool->task};
     bool entered;
-    shmem_status_t status = shmemi_quota_enter(pool, slab->class->pages, &entered);
+    shmem_status_t status = shmemi_quota_enter(pool, pool->task, slab->class->pages, &entered);
     if (status)
         return status;
     status = shmemi_span_create(&slab->view->arena, pool->actor, &pool->classes, slab->class_index,
                                 &owner, &chunk);
-    shmemi_quota_leave(pool, entered);
+    shmemi_quota_leave(pool, pool->task, entered);
     if (status)
         return status;
     SHMEMI_KILL_POINT("memory.slab.refilled");

@@ -373,6 +373,39 @@ static void views_of_one_client(void)
     end();
 }
 
+/* Holding moves the charge of whole pages; the page of words that a span needs for owners is
+ * charged to the span's task. Neither passes a limit. */
+static void giving_and_holding(void)
+{
+    begin(64 * MIB);
+    shmemi_pool_t *a = world_attach_as(&actor, NULL, "a"), *b = world_attach_as(&actor, NULL, "b");
+    void *block = world_alloc(a, MIB), *small = world_alloc(a, 100);
+    uint64_t before = held("a");
+    set("b", MIB - PAGE, UINT64_MAX, 0, 0);
+    CHECK_OK(shmemi_pool_give(a, block));
+    CHECK_STATUS(shmemi_pool_hold(b, block), SHMEM_ERR_QUOTA);
+    CHECK(text_has("never"));
+    CHECK_EQ(held("a"), before);
+    CHECK_EQ(held("b"), 0);
+    set("b", MIB, UINT64_MAX, 0, 0);
+    CHECK_OK(shmemi_pool_hold(b, block));
+    CHECK_EQ(held("a"), before - MIB);
+    CHECK_EQ(held("b"), MIB);
+    set("a", before - MIB, UINT64_MAX, 0, 0);
+    CHECK_STATUS(shmemi_pool_give(a, small), SHMEM_ERR_QUOTA);
+    CHECK_STATUS(shmemi_pool_hold(b, small), SHMEM_ERR_QUOTA);
+    CHECK_EQ(held("a"), before - MIB);
+    set("a", before - MIB + PAGE, UINT64_MAX, 0, 0);
+    CHECK_OK(shmemi_pool_give(a, small));
+    CHECK_EQ(held("a"), before - MIB + PAGE);
+    CHECK_OK(shmemi_pool_free(b, small));
+    CHECK_OK(shmemi_pool_free(a, block));
+    CHECK_EQ(held("b"), 0);
+    shmemi_pool_detach(a);
+    shmemi_pool_detach(b);
+    end();
+}
+
 /* ---- names ---- */
 
 static void names(void)
@@ -616,6 +649,7 @@ int main(void)
     RUN(waiters_go_on);
     RUN(whoever_frees);
     RUN(views_of_one_client);
+    RUN(giving_and_holding);
     RUN(names);
     RUN(first_use_by_threads);
     RUN(first_use_by_processes);
