@@ -95,18 +95,35 @@ static bool is_left(const shmemi_pool_t *pool, const shmemi_traced_t *b)
                                        shmemi_word_epoch(word));
 }
 
+/* Is there such a plain block, in somebody's hands? */
+static bool is_taken(shmemi_pool_t *pool, const shmemi_traced_t *b)
+{
+    shmemi_place_t place;
+    if (shmemi_place_of(pool, b->start, &place))
+        return false;
+    const shmemi_arena_t *arena = &pool->arenas[place.arena].arena;
+    if (place.in_span) {
+        const shmemi_class_t *class = &pool->classes.class[place.class];
+        uint32_t index = shmemi_class_index(class, place.offset);
+        return class->size == b->bytes && (uint64_t)index * class->size == place.offset &&
+               index < class->count && !shmemi_span_is_free(&arena->span[place.chunk], index);
+    }
+    uint32_t page = (uint32_t)(place.offset >> SHMEMI_PAGE_SHIFT);
+    /* SYNC page-word: acquire, pairs with release in shmemi_arena_set() and cache_take() */
+    uint64_t word = atomic_load_explicit(&arena->page[page].word, memory_order_acquire);
+    return place.offset % SHMEMI_PAGE == 0 && shmemi_word_kind(word) == SHMEMI_PAGE_USED &&
+           (uint64_t)shmemi_buddy_length(arena, page, word) << SHMEMI_PAGE_SHIFT == b->bytes;
+}
+
 /* The block that `block` is the start of, allocated. Errors as of free. */
 static shmem_status_t locate(shmemi_pool_t *pool, const void *block, shmemi_traced_t *b)
 {
-    size_t bytes;
     if (!shmemi_trace_find(pool, block, b))
         return locate_by_block(pool, block, b);
-    if (shmemi_trace_state(b->trace.state) >= SHMEMI_TRACE_FREEING && !is_left(pool, b))
+    bool taken = is_taken(pool, b);
+    if (shmemi_trace_state(b->trace.state) >= SHMEMI_TRACE_FREEING && !(taken && is_left(pool, b)))
         return freed_before(pool, b);
-    shmem_status_t status = shmemi_pool_block_bytes(pool, b->start, &bytes);
-    if (!status && bytes != b->bytes)
-        return locate_by_block(pool, block, b); /* a trace of earlier times */
-    return status;
+    return taken ? SHMEM_OK : locate_by_block(pool, block, b); /* a trace of earlier times */
 }
 
 /* ---- alloc ---- */
@@ -151,7 +168,8 @@ shmem_status_t shmemi_debug_alloc(shmemi_pool_t *pool, const shmemi_debug_reques
     void *start;
     int64_t at;
     /* the plain pool says what is wrong with these */
-    if (!block || !r->bytes || !shmemi_is_power_of_two(front) || front > SHMEMI_DATA_ALIGN)
+    if (!block || !r->bytes || (r->alignment && !shmemi_is_power_of_two(r->alignment)) ||
+        front > SHMEMI_DATA_ALIGN)
         return alloc_plain(pool, r, r->bytes, r->alignment, block);
     if (__builtin_add_overflow(r->bytes, front + SHMEMI_REAR + sizeof(shmemi_trace_t), &bytes))
         bytes = UINT64_MAX;

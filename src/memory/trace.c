@@ -10,9 +10,14 @@
 
 #define MARK       0x5d40ull /* between client and state */
 #define MARK_MASK  0xfff0ull
+#define POISON     0xdddddddd00000000ull /* and the low half of the check sum */
+#define GUARDS     (0x0101010101010101ull * SHMEMI_GUARD)
 #define FINDER_KEY 0x66696e6465725f31ull
 
-enum { TRACE_WORDS = sizeof(shmemi_trace_t) / 8 };
+enum {
+    TRACE_WORDS = sizeof(shmemi_trace_t) / 8,
+    EVIDENCE = 64 /* bytes alike that are no accident */
+};
 
 /* ---- bytes that others may look at, or spoil, at the same time ---- */
 
@@ -46,13 +51,16 @@ static uint64_t first_other(const unsigned char *at, uint64_t bytes, unsigned ch
     return bytes;
 }
 
-static bool any_poison(const unsigned char *page)
+/* The same for whole words. */
+static void fill_words(unsigned char *at, uint64_t bytes, uint64_t word)
 {
-    for (uint64_t i = 0; i < SHMEMI_PAGE; i += 8)
-        if (atomic_load_explicit((const _Atomic uint64_t *)(const void *)(page + i),
-                                 memory_order_relaxed) == 0x0101010101010101ull * SHMEMI_POISON)
-            return true;
-    return false;
+    for (uint64_t i = 0; i < bytes; i += 8)
+        atomic_store_explicit((_Atomic uint64_t *)(void *)(at + i), word, memory_order_relaxed);
+}
+
+static uint64_t word_at(const unsigned char *at)
+{
+    return atomic_load_explicit((const _Atomic uint64_t *)(const void *)at, memory_order_relaxed);
 }
 
 /* ---- the record ---- */
@@ -156,7 +164,7 @@ const char *shmemi_trace_describe(const shmemi_pool_t *pool, const shmemi_trace_
     for (; n < sizeof site - 1 && event->site[n]; n++) /* it comes from shared memory */
         site[n] = event->site[n] >= ' ' && event->site[n] < 127 ? event->site[n] : '?';
     site[n] = 0;
-    snprintf(text, SHMEMI_EVENT_TEXT, "%s by %s", site,
+    snprintf(text, SHMEMI_EVENT_TEXT, "%s by %s", n ? site : "a place that is not known yet",
              shmemi_roster_who(pool->actor->roster, event->row, event->epoch, who, sizeof who));
     return text;
 }
@@ -222,6 +230,11 @@ static unsigned char *end_of(const shmemi_traced_t *b)
     return b->start + b->bytes - sizeof(shmemi_trace_t);
 }
 
+static uint64_t poison_of(const shmemi_traced_t *b)
+{
+    return POISON | (uint32_t)b->trace.allocated.check;
+}
+
 static void finder_write(const shmemi_pool_t *pool, const shmemi_traced_t *b)
 {
     uint64_t trace = (uint64_t)(end_of(b) - pool->data);
@@ -256,10 +269,10 @@ void shmemi_trace_end(shmemi_pool_t *pool, shmemi_traced_t *b, const void *site)
     event_fill(pool, &t->freed, site);
     t->freed.check = sum_of(t, &t->freed);
     words_write(b, offsetof(shmemi_trace_t, freed) / 8, TRACE_WORDS);
-    fill(b->start, t->front - SHMEMI_FINDER, SHMEMI_POISON);
+    fill_words(b->start, t->front - SHMEMI_FINDER, poison_of(b));
     SHMEMI_KILL_POINT("memory.debug.poisoning");
     finder_write(pool, b);
-    fill(b->user, (uint64_t)(end_of(b) - b->user), SHMEMI_POISON);
+    fill_words(b->user, (uint64_t)(end_of(b) - b->user), poison_of(b));
     publish(pool, b, SHMEMI_TRACE_FREED);
     SHMEMI_KILL_POINT("memory.debug.poisoned");
 }
@@ -285,22 +298,50 @@ bool shmemi_trace_is_damaged(const shmemi_traced_t *b, int64_t *at)
     return i < rear;
 }
 
+/* ---- poison ---- */
+
+static bool any_poison(const unsigned char *page, uint64_t poison)
+{
+    for (uint64_t i = 0; i < SHMEMI_PAGE; i += 8)
+        if (word_at(page + i) == poison)
+            return true;
+    return false;
+}
+
+/* Was the memory part of another block after this one was freed? Each one leaves guards behind, or
+ * poison: at least the front guard's words, all alike. */
+static bool is_reused(const shmemi_traced_t *b, uint64_t poison)
+{
+    uint64_t last = poison;
+    for (const unsigned char *at = b->start, *from = at; at < end_of(b); at += 8) {
+        uint64_t word = word_at(at);
+        if (word != last)
+            from = at;
+        last = word;
+        if (at - from >= EVIDENCE &&
+            (word == GUARDS || (word != poison && word >> 32 == POISON >> 32)))
+            return true;
+    }
+    return false;
+}
+
 bool shmemi_trace_is_touched(const shmemi_traced_t *b, int64_t *at)
 {
-    unsigned char *from = b->start, *finder = b->user - SHMEMI_FINDER, *end = end_of(b);
-    while (from < end) {
-        if (from == finder)
-            from = b->user;
-        unsigned char *stop = from < finder ? finder : end;
-        from += first_other(from, (uint64_t)(stop - from), SHMEMI_POISON);
-        if (from == stop)
+    unsigned char *finder = b->user - SHMEMI_FINDER, *end = end_of(b);
+    uint64_t poison = poison_of(b);
+    for (unsigned char *word = b->start; word < end; word += 8) {
+        if (word == finder)
+            word = b->user;
+        uint64_t changed = word_at(word) ^ poison;
+        if (!changed)
             continue;
-        unsigned char *page = from - (uintptr_t)from % SHMEMI_PAGE;
-        if (page < b->start || page + SHMEMI_PAGE > end || any_poison(page)) {
-            *at = from - b->user;
-            return true;
+        unsigned char *page = word - (uintptr_t)word % SHMEMI_PAGE;
+        if (page >= b->start && page + SHMEMI_PAGE <= end && !any_poison(page, poison)) {
+            word = page + SHMEMI_PAGE - 8;
+            continue;
         }
-        from = page + SHMEMI_PAGE;
+        *at = word - b->user + __builtin_ctzll(changed) / 8;
+        return !is_reused(b, poison);
     }
     return false;
 }

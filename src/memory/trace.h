@@ -9,7 +9,8 @@
  *               front is a multiple of the block's alignment
  *               the finder (16 bytes) leads from the user's pointer to the trace
  *               state ALLOCATED or REPORTED  =>  trace, finder and guards are complete
- *               state FREED  =>  everything but trace and finder holds SHMEMI_POISON
+ *               state FREED  =>  everything but trace and finder holds the block's poison: words
+ *               with a part of its check sum, so that the poison of different blocks differs
  *
  * The record is in shared memory and in the reach of every stray write: it is copied, its check
  * sums and its places are verified, before anything in it is used.
@@ -20,11 +21,10 @@
 #include "memory/pool.h"
 
 enum {
-    SHMEMI_GUARD = 0xfd,  /* what guards are filled with, */
-    SHMEMI_FRESH = 0xcd,  /* new blocks, */
-    SHMEMI_POISON = 0xdd, /* freed ones */
-    SHMEMI_FINDER = 16,   /* bytes */
-    SHMEMI_REAR = 32,     /* least bytes of a rear guard */
+    SHMEMI_GUARD = 0xfd, /* what guards are filled with, */
+    SHMEMI_FRESH = 0xcd, /* and new blocks */
+    SHMEMI_FINDER = 16,  /* bytes */
+    SHMEMI_REAR = 32,    /* least bytes of a rear guard */
     SHMEMI_SITE = 96
 };
 
@@ -88,8 +88,9 @@ void shmemi_trace_end(shmemi_pool_t *pool, shmemi_traced_t *block, const void *s
 /* The first byte of the guards that was changed, relative to the user's first byte, into *at;
  * false: they are intact. */
 bool shmemi_trace_is_damaged(const shmemi_traced_t *block, int64_t *at);
-/* The same for the poison of a FREED block. Pages without any poison are not looked at: the library
- * had them in use meanwhile. */
+/* The same for the poison of a FREED block. False, too, when there are guards or the poison of
+ * another block in it: its memory was part of another one meanwhile; pages without any poison are
+ * not looked at: the library had them in use, or returned them to the system. */
 bool shmemi_trace_is_touched(const shmemi_traced_t *block, int64_t *at);
 
 /* "main+0x1a2b (function) by process 4711 (PE 0 of 2)" into text; returns text. */

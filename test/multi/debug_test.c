@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Debug pools: every kind of mistake is found and told with the call sites of those who made it,
+ * also across processes; whoever is killed in the middle of it leaves no trace.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/fault.h"
+#include "job.h"
+#include "job/context.h"
+
+enum { LINES = 64 };
+
+/* Call sites have names when these are visible to the dynamic linker. */
+#define SITE __attribute__((noinline, visibility("default")))
+
+/* ---- what the library logs ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    int count;
+    char line[LINES][600];
+} logged = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void sink(void *user, shmem_log_level_t level, const char *layer, const char *text)
+{
+    (void)user;
+    (void)layer;
+    pthread_mutex_lock(&logged.lock);
+    if (level <= SHMEM_LOG_WARN && logged.count < LINES)
+        snprintf(logged.line[logged.count++], sizeof logged.line[0], "%s", text);
+    pthread_mutex_unlock(&logged.lock);
+}
+
+static const char *line_with(const char *first, const char *second)
+{
+    for (int i = 0; i < logged.count; i++)
+        if (strstr(logged.line[i], first) && strstr(logged.line[i], second))
+            return logged.line[i];
+    for (int i = 0; i < logged.count; i++)
+        printf("    logged: %s\n", logged.line[i]);
+    harness_fail(__FILE__, __LINE__, "no line with '%s' and '%s'", first, second);
+}
+
+static void detail_has(const char *first, const char *second)
+{
+    const char *text = shmem_error_detail()->text;
+    if (!strstr(text, first) || !strstr(text, second))
+        harness_fail(__FILE__, __LINE__, "'%s' and '%s' are not in '%s'", first, second, text);
+}
+
+/* ---- who does it ---- */
+
+SITE void *site_one(shmem_pool_t pool, size_t bytes);
+SITE void *site_two(shmem_pool_t pool, size_t bytes);
+SITE void site_free(shmem_pool_t pool, void *block);
+
+SITE void *site_one(shmem_pool_t pool, size_t bytes)
+{
+    void *block = NULL;
+    CHECK_OK(shmem_pool_alloc(pool, bytes, &block));
+    return block;
+}
+
+SITE void *site_two(shmem_pool_t pool, size_t bytes)
+{
+    void *block = NULL;
+    CHECK_OK(shmem_pool_alloc_aligned(pool, bytes, 0, &block));
+    return block;
+}
+
+SITE void site_free(shmem_pool_t pool, void *block)
+{
+    CHECK_OK(shmem_pool_free(pool, block));
+}
+
+static char name[32];
+static shmem_context_t context;
+
+static shmem_pool_t pool_of(uint64_t bytes)
+{
+    shmem_pool_t pool;
+    shmem_pool_params_t params = SHMEM_POOL_PARAMS_INIT;
+    static int number;
+    snprintf(name, sizeof name, "debug-%d-%d", (int)getpid(), ++number);
+    params.bytes = bytes;
+    params.debug = 1;
+    context = job_init(NULL, 0, 1);
+    CHECK_OK(shmem_pool_create(context, name, &params, &pool));
+    logged.count = 0;
+    shmem_log_set_sink(sink, NULL, SHMEM_LOG_WARN);
+    return pool;
+}
+
+static shmem_pool_debug_info_t info_of(shmem_pool_t pool)
+{
+    shmem_pool_debug_info_t info = {.size = sizeof info};
+    CHECK_OK(shmem_pool_debug_info(pool, &info));
+    return info;
+}
+
+static uint64_t used(shmem_pool_t pool)
+{
+    shmem_pool_info_t info = {.size = sizeof info};
+    CHECK_OK(shmem_pool_trim(pool));
+    CHECK_OK(shmem_pool_info(pool, &info));
+    return info.used_bytes;
+}
+
+static void done(shmem_pool_t pool)
+{
+    CHECK_OK(shmem_pool_check(pool));
+    shmem_pool_close(pool);
+    CHECK_OK(shmem_context_finalize(context));
+    shmem_log_set_sink(NULL, NULL, SHMEM_LOG_ERROR);
+}
+
+/* ---- blocks work ---- */
+
+static void sizes_and_alignments(void)
+{
+    static const size_t sizes[] = {1, 7, 128, 1000, 4096, 32768, 40000, 65536, 1 << 20};
+    shmem_pool_t pool = pool_of(64 << 20);
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t alignment = 0; alignment <= 2 << 20;
+             alignment = alignment ? alignment * 16 : 128) {
+            char *block;
+            size_t bytes;
+            CHECK_OK(shmem_pool_alloc_aligned(pool, sizes[i], alignment, (void **)&block));
+            CHECK(((uintptr_t)block & ((alignment ? alignment : 128) - 1)) == 0);
+            if (!alignment && (sizes[i] > 32768 || sizes[i] % 4096 == 0))
+                CHECK(((uintptr_t)block & 4095) == 0);
+            CHECK_OK(shmem_pool_block_bytes(pool, block, &bytes));
+            CHECK_EQ(bytes, sizes[i]);
+            memset(block, 0x5a, sizes[i]);
+            CHECK_OK(shmem_pool_check(pool));
+            CHECK_OK(shmem_pool_free(pool, block));
+        }
+    void *block;
+    CHECK_STATUS(shmem_pool_alloc(pool, 0, &block), SHMEM_ERR_INVALID);
+    CHECK_STATUS(shmem_pool_alloc(pool, SIZE_MAX, &block), SHMEM_ERR_OVERFLOW);
+    CHECK_STATUS(shmem_pool_alloc(pool, SIZE_MAX - 4000, &block), SHMEM_ERR_OVERFLOW);
+    CHECK_STATUS(shmem_pool_alloc_aligned(pool, 10, 24, &block), SHMEM_ERR_INVALID);
+    CHECK_STATUS(shmem_pool_alloc_aligned(pool, 10, 4 << 20, &block), SHMEM_ERR_INVALID);
+    CHECK_STATUS(shmem_pool_alloc(pool, 10, NULL), SHMEM_ERR_INVALID);
+    CHECK_OK(shmem_pool_alloc_on(pool, 10, 0, SHMEM_POOL_NEAREST, 0, &block));
+    CHECK_OK(shmem_pool_free(pool, block));
+    CHECK_OK(shmem_pool_alloc_timed(pool, 10, 0, 0, &block));
+    CHECK_OK(shmem_pool_root_set(pool, block));
+    CHECK_OK(shmem_pool_give(pool, block));
+    CHECK_OK(shmem_pool_hold(pool, block));
+    void *root;
+    CHECK_OK(shmem_pool_root_get(pool, &root));
+    CHECK(root == block);
+    CHECK_OK(shmem_pool_root_set(pool, NULL));
+    CHECK_OK(shmem_pool_free(pool, block));
+    CHECK_OK(shmem_pool_free(pool, NULL));
+    shmem_pool_info_t info = {.size = sizeof info};
+    CHECK_OK(shmem_pool_info(pool, &info));
+    CHECK_EQ(info.debug, 1);
+    CHECK_EQ(used(pool), 0);
+    CHECK_EQ(info_of(pool).overruns + info_of(pool).uses_after_free, 0);
+    done(pool);
+}
+
+static void resizing(void)
+{
+    shmem_pool_t pool = pool_of(16 << 20);
+    unsigned char *block = site_one(pool, 100);
+    memset(block, 42, 100);
+    for (size_t bytes = 100; bytes < 3 << 20; bytes *= 3) {
+        CHECK_OK(shmem_pool_resize(pool, (void **)&block, bytes));
+        for (int i = 0; i < 100; i++)
+            CHECK_EQ(block[i], 42);
+    }
+    CHECK_OK(shmem_pool_resize(pool, (void **)&block, 50));
+    unsigned char *same = block;
+    CHECK_STATUS(shmem_pool_resize(pool, (void **)&block, 1 << 30), SHMEM_ERR_OVERFLOW);
+    CHECK(block == same && block[49] == 42);
+    CHECK_EQ(info_of(pool).blocks, 1);
+    CHECK_EQ(info_of(pool).bytes, 50);
+    CHECK_OK(shmem_pool_free(pool, block));
+    CHECK_EQ(used(pool), 0);
+    done(pool);
+}
+
+/* ---- mistakes ---- */
+
+static void overruns(void)
+{
+    static const size_t sizes[] = {1, 100, 5000, 50000, 200000};
+    shmem_pool_t pool = pool_of(16 << 20);
+    uint64_t count = 0;
+    char text[64];
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char *block = site_one(pool, sizes[i]);
+        block[sizes[i]] = 1; /* the first byte behind it */
+        snprintf(text, sizeof text, "byte %zu is the first", sizes[i]);
+        CHECK_STATUS(shmem_pool_check(pool), SHMEM_ERR_CORRUPT);
+        detail_has(text, "(site_one)");
+        CHECK_STATUS(shmem_pool_check(pool), SHMEM_ERR_CORRUPT);
+        CHECK_EQ(info_of(pool).overruns, ++count);
+        CHECK_STATUS(shmem_pool_free(pool, block), SHMEM_ERR_CORRUPT);
+        detail_has(text, "written behind the end");
+        CHECK_EQ(info_of(pool).overruns, count);
+        CHECK_STATUS(shmem_pool_free(pool, block), SHMEM_ERR_DOUBLE_FREE);
+        block = site_two(pool, sizes[i]);
+        block[-1] = 1;
+        CHECK_STATUS(shmem_pool_free(pool, block), SHMEM_ERR_CORRUPT);
+        detail_has("written before the start", "(site_two)");
+        CHECK_EQ(info_of(pool).overruns, ++count);
+        block = site_two(pool, sizes[i]);
+        block[-128] = 1;
+        CHECK_STATUS(shmem_pool_free(pool, block), SHMEM_ERR_CORRUPT);
+        detail_has("byte -128 ", "(site_two)");
+        CHECK_EQ(info_of(pool).overruns, ++count);
+    }
+    CHECK_EQ(used(pool), 0);
+    done(pool);
+}
+
+/* So far that nothing is known of the block any more: it still goes back. */
+static void far_overruns(void)
+{
+    shmem_pool_t pool = pool_of(16 << 20);
+    size_t bytes;
+    char *block = site_one(pool, 1000);
+    memset(block + 1000, 0, 400);
+    CHECK_STATUS(shmem_pool_block_bytes(pool, block, &bytes), SHMEM_ERR_CORRUPT);
+    CHECK_STATUS(shmem_pool_give(pool, block), SHMEM_ERR_CORRUPT);
+    CHECK_OK(shmem_pool_check(pool)); /* it looks like one that is being allocated */
+    memset(block + 1000, 7, 400);
+    CHECK_STATUS(shmem_pool_check(pool), SHMEM_ERR_CORRUPT);
+    CHECK_STATUS(shmem_pool_free(pool, block), SHMEM_ERR_CORRUPT);
+    detail_has("written far behind the end", "not known");
+    CHECK_EQ(info_of(pool).overruns, 1);
+    CHECK_EQ(used(pool), 0);
+    done(pool);
+}
+
+static void double_frees(void)
+{
+    shmem_pool_t pool = pool_of(16 << 20);
+    static const size_t sizes[] = {100, 5000, 100000, 5000000};
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        void *block = site_one(pool, sizes[i]);
+        site_free(pool, block);
+        CHECK_STATUS(shmem_pool_free(pool, block), SHMEM_ERR_DOUBLE_FREE);
+        detail_has("(site_one)", "(site_free)");
+        CHECK_OK(shmem_pool_trim(pool));
+        CHECK_STATUS(shmem_pool_free(pool, block), SHMEM_ERR_DOUBLE_FREE);
+        detail_has("(site_one)", "(site_free)");
+        CHECK_STATUS(shmem_pool_give(pool, block), SHMEM_ERR_DOUBLE_FREE);
+    }
+    CHECK_EQ(used(pool), 0);
+    done(pool);
+}
+
+static void wrong_pointers(void)
+{
+    shmem_pool_t pool = pool_of(16 << 20);
+    char *small = site_one(pool, 1000), *large = site_two(pool, 100000), outside;
+    CHECK_STATUS(shmem_pool_free(pool, small + 1), SHMEM_ERR_INTERIOR_POINTER);
+    detail_has("lies 1 bytes from the start", "(site_one)");
+    CHECK_STATUS(shmem_pool_free(pool, small + 128), SHMEM_ERR_INTERIOR_POINTER);
+    CHECK_STATUS(shmem_pool_free(pool, small - 128), SHMEM_ERR_INTERIOR_POINTER);
+    CHECK_STATUS(shmem_pool_free(pool, large + 4096), SHMEM_ERR_INTERIOR_POINTER);
+    detail_has("lies 4096 bytes from the start", "(site_two)");
+    CHECK_STATUS(shmem_pool_free(pool, large - 4096), SHMEM_ERR_INTERIOR_POINTER);
+    CHECK_STATUS(shmem_pool_free(pool, &outside), SHMEM_ERR_FOREIGN_POINTER);
+    site_free(pool, small);
+    site_free(pool, large);
+    CHECK_EQ(used(pool), 0);
+    done(pool);
+}
+
+static void writes_after_free(void)
+{
+    static const size_t sizes[] = {1, 1000, 5000, 100000};
+    shmem_pool_t pool = pool_of(16 << 20);
+    char text[64];
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char *block = site_one(pool, sizes[i]);
+        site_free(pool, block);
+        block[sizes[i] - 1] = 3;
+        CHECK_EQ(info_of(pool).uses_after_free, i);
+        CHECK(site_two(pool, sizes[i]) == block);
+        snprintf(text, sizeof text, "byte %zu of the block of %zu bytes", sizes[i] - 1, sizes[i]);
+        CHECK(strstr(line_with("written after free", text), "(site_free)"));
+        CHECK(strstr(line_with("written after free", text), "(site_one)"));
+        CHECK_EQ(info_of(pool).uses_after_free, i + 1);
+        site_free(pool, block);
+        CHECK(site_one(pool, sizes[i]) == block); /* nothing was written this time */
+        CHECK_EQ(info_of(pool).uses_after_free, i + 1);
+        site_free(pool, block);
+    }
+    done(pool);
+}
+
+/* Memory goes through all kinds of hands: nothing is taken for a mistake. */
+static void no_false_alarms(void)
+{
+    enum { BLOCKS = 200 };
+    struct {
+        unsigned char *at;
+        size_t bytes;
+    } block[BLOCKS] = {0};
+    shmem_pool_t pool = pool_of(16 << 20);
+    uint64_t r = 4711;
+    for (int i = 0; i < 6000; i++) {
+        r = r * 6364136223846793005ull + 1442695040888963407ull;
+        unsigned k = (r >> 33) % BLOCKS;
+        if (block[k].at) {
+            for (size_t j = 0; j < block[k].bytes; j += 97)
+                CHECK_EQ(block[k].at[j], k);
+            CHECK_OK(shmem_pool_free(pool, block[k].at));
+            block[k].at = NULL;
+            continue;
+        }
+        block[k].bytes = 1 + (r >> 40) % (1u << (4 + (r >> 20) % 12));
+        CHECK_OK(shmem_pool_alloc(pool, block[k].bytes, (void **)&block[k].at));
+        memset(block[k].at, (int)k, block[k].bytes);
+        if (r >> 60 == 3)
+            CHECK_OK(shmem_pool_give(pool, block[k].at));
+        if (r >> 60 == 5)
+            CHECK_OK(shmem_pool_trim(pool));
+    }
+    CHECK_OK(shmem_pool_check(pool));
+    for (int k = 0; k < BLOCKS; k++)
+        CHECK_OK(shmem_pool_free(pool, block[k].at));
+    CHECK_EQ(info_of(pool).uses_after_free + info_of(pool).overruns, 0);
+    CHECK_EQ(used(pool), 0);
+    done(pool);
+}
+
+/* ---- leaks ---- */
+
+static void leaks(void)
+{
+    shmem_pool_t pool = pool_of(16 << 20);
+    for (int i = 0; i < 3; i++)
+        site_one(pool, 1000);
+    site_two(pool, 70000);
+    site_free(pool, site_two(pool, 10));
+    CHECK_OK(shmem_pool_give(pool, site_two(pool, 500)));
+    CHECK_EQ(info_of(pool).blocks, 5);
+    CHECK_EQ(info_of(pool).bytes, 73500);
+    logged.count = 0;
+    shmem_pool_close(pool);
+    line_with("closed with 4 blocks, 73000 bytes", name);
+    line_with("3 blocks, 3000 bytes", "(site_one)");
+    line_with("1 blocks, 70000 bytes", "(site_two)");
+    CHECK_EQ(logged.count, 3);
+    CHECK_OK(shmem_context_finalize(context));
+}
+
+static void leaks_of_plain_pools(void)
+{
+    shmem_pool_t pool;
+    void *block;
+    shmem_pool_params_t params = SHMEM_POOL_PARAMS_INIT;
+    shmem_pool_debug_info_t info = {.size = sizeof info};
+    params.bytes = 8 << 20;
+    context = job_init(NULL, 0, 1);
+    CHECK_OK(shmem_pool_create(context, NULL, &params, &pool));
+    shmem_log_set_sink(sink, NULL, SHMEM_LOG_WARN);
+    CHECK_STATUS(shmem_pool_debug_info(pool, &info), SHMEM_ERR_STATE);
+    logged.count = 0;
+    CHECK_OK(shmem_pool_alloc(pool, 1000, &block));
+    CHECK_OK(shmem_pool_alloc(pool, 100000, &block));
+    CHECK_OK(shmem_pool_free(pool, block));
+    CHECK_OK(shmem_pool_alloc(pool, 50000, &block));
+    CHECK_OK(shmem_context_finalize(context));
+    line_with("closed with 2 blocks, 54272 bytes", "neither freed");
+    CHECK_EQ(logged.count, 1);
+}
+
+/* ---- several processes ---- */
+
+typedef struct shared {
+    char pool[32];
+    void *block[8];
+    _Atomic int step;
+} shared_t;
+
+static shared_t *shared;
+
+static void other_process(void *arg)
+{
+    shmem_pool_t pool;
+    (void)arg;
+    shmem_context_t own = job_init(NULL, 0, 1);
+    CHECK_OK(shmem_pool_open(own, shared->pool, &pool));
+    site_free(pool, shared->block[0]);
+    ((char *)shared->block[1])[1000] = 1;
+    shared->block[2] = site_two(pool, 300);
+    CHECK_OK(shmem_pool_give(pool, shared->block[2]));
+    shmem_pool_close(pool);
+    CHECK_OK(shmem_context_finalize(own));
+}
+
+/* Any process can tell what another did to its blocks. */
+static void across_processes(void)
+{
+    char who[64];
+    shmem_pool_t pool = pool_of(16 << 20);
+    shared = harness_shared(sizeof *shared);
+    strcpy(shared->pool, name);
+    shared->block[0] = site_one(pool, 1000);
+    shared->block[1] = site_one(pool, 1000);
+    pid_t pid = harness_fork(other_process, NULL);
+    CHECK_EQ(harness_wait(pid, 30), 0);
+    CHECK_STATUS(shmem_pool_free(pool, shared->block[0]), SHMEM_ERR_DOUBLE_FREE);
+    snprintf(who, sizeof who, "(site_free) by process %d", (int)pid);
+    detail_has(who, "(site_one)");
+    CHECK_STATUS(shmem_pool_free(pool, shared->block[1]), SHMEM_ERR_CORRUPT);
+    ((char *)shared->block[2])[300] = 1;
+    CHECK_STATUS(shmem_pool_free(pool, shared->block[2]), SHMEM_ERR_CORRUPT);
+    snprintf(who, sizeof who, "(site_two) by process %d", (int)pid);
+    detail_has(who, "behind the end");
+    CHECK_EQ(used(pool), 0);
+    done(pool);
+}
+
+/* ---- killed in the middle ---- */
+
+typedef struct victim {
+    const char *point;
+    bool frees; /* a block of the survivor */
+} victim_t;
+
+static void dies(void *arg)
+{
+    const victim_t *v = arg;
+    shmem_pool_t pool;
+    shmem_context_t own = job_init(NULL, 0, 1);
+    CHECK_OK(shmem_pool_open(own, shared->pool, &pool));
+    void *block = site_two(pool, 3000);
+    shmemi_fault_arm(v->point, SHMEMI_FAULT_KILL, 1);
+    if (v->frees)
+        shmem_pool_free(pool, shared->block[0]);
+    site_two(pool, 3000);
+    shmem_pool_free(pool, block);
+    exit(1);
+}
+
+static void wait_used(shmem_pool_t pool, uint64_t bytes)
+{
+    double end = harness_now() + 20;
+    while (used(pool) != bytes && harness_now() < end)
+        harness_sleep(0.01);
+    CHECK_EQ(used(pool), bytes);
+}
+
+static void kills(void)
+{
+    static const char *const points[] = {"memory.debug.taken",    "memory.debug.begun",
+                                         "memory.debug.traced",   "memory.debug.poisoning",
+                                         "memory.debug.poisoned", "memory.debug.freeing"};
+    shmem_pool_t pool = pool_of(16 << 20);
+    shared = harness_shared(sizeof *shared);
+    strcpy(shared->pool, name);
+    for (unsigned i = 0; i < 2 * sizeof points / sizeof *points; i++) {
+        victim_t v = {points[i / 2], i % 2};
+        shared->block[0] = site_one(pool, 100000);
+        uint64_t before = used(pool);
+        CHECK_EQ(harness_wait(harness_fork(dies, &v), 30), -SIGKILL);
+        if (!v.frees)
+            wait_used(pool, before);
+        CHECK_OK(shmem_pool_check(pool));
+        /* whatever the victim did to it, it is ours: if it was not given back, we can */
+        shmem_status_t status = shmem_pool_free(pool, shared->block[0]);
+        CHECK(status == SHMEM_OK || status == SHMEM_ERR_DOUBLE_FREE);
+        wait_used(pool, 0);
+        CHECK_EQ(info_of(pool).overruns, 0);
+    }
+    done(pool);
+}
+
+/* ---- threads ---- */
+
+static shmem_pool_t crowd_pool;
+static void *_Atomic crowd_box[16];
+static _Atomic bool crowd_stop;
+
+static void *trader(void *arg)
+{
+    uint64_t r = (uint64_t)(uintptr_t)arg * 7919 + 1;
+    while (!atomic_load(&crowd_stop)) {
+        r = r * 6364136223846793005ull + 1442695040888963407ull;
+        size_t bytes = 1 + (r >> 33) % (1u << (4 + (r >> 20) % 13));
+        char *block;
+        CHECK_OK(shmem_pool_alloc(crowd_pool, bytes, (void **)&block));
+        memset(block, 1, bytes);
+        CHECK_OK(shmem_pool_free(crowd_pool, atomic_exchange(&crowd_box[r >> 60], block)));
+    }
+    return NULL;
+}
+
+static void threads(void)
+{
+    pthread_t thread[3];
+    crowd_pool = pool_of(16 << 20);
+    for (uintptr_t i = 0; i < 3; i++)
+        CHECK(!pthread_create(&thread[i], NULL, trader, (void *)i));
+    double end = harness_now() + 0.7;
+    for (int i = 0; i < 20 || harness_now() < end; i++) {
+        CHECK_OK(shmem_pool_check(crowd_pool));
+        info_of(crowd_pool);
+    }
+    atomic_store(&crowd_stop, true);
+    for (int i = 0; i < 3; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < 16; i++)
+        CHECK_OK(shmem_pool_free(crowd_pool, crowd_box[i]));
+    CHECK_EQ(info_of(crowd_pool).overruns + info_of(crowd_pool).uses_after_free, 0);
+    CHECK_EQ(info_of(crowd_pool).blocks, 0);
+    done(crowd_pool);
+}
+
+static void cases(void)
+{
+    RUN(sizes_and_alignments);
+    RUN(resizing);
+    RUN(overruns);
+    RUN(far_overruns);
+    RUN(double_frees);
+    RUN(wrong_pointers);
+    RUN(writes_after_free);
+    RUN(no_false_alarms);
+    RUN(leaks);
+    RUN(leaks_of_plain_pools);
+    if (!harness_has_tsan()) {
+        RUN(across_processes);
+        RUN(kills);
+    }
+    RUN(threads);
+}
+
+JOB_MAIN(cases())
