@@ -67,7 +67,8 @@ typedef struct shmem_plan_result {
  * Errors, outputs untouched: INVALID (a NULL; sizes of structs; a buffer whose last is before its
  * first, whose alignment is no power of two or whose fixed offset is not aligned; two fixed buffers
  * that overlap while live; the text names the buffers by index), OVERFLOW (a size, or what is live
- * at one time, or the peak, exceeds 2^63 - 1 bytes; more than 2^30 buffers), NOMEM.
+ * at one time, both rounded up to the smallest alignment, or the peak exceeds 2^63 - 1 bytes; more
+ * than 2^30 buffers), NOMEM.
  */
 SHMEM_API shmem_status_t shmem_plan_solve(const shmem_plan_buffer_t *buffers, size_t count,
                                           const shmem_plan_params_t *params, uint64_t *offsets,

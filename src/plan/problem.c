@@ -53,12 +53,13 @@ static shmem_status_t measure(shmemi_plan_problem_t *problem, const shmem_plan_b
         item->fixed = b->is_fixed ? (int64_t)b->offset : SHMEMI_PLAN_ANYWHERE;
         all = gcd(gcd(all, bytes), b->is_fixed ? b->offset : 0);
     }
-    uint64_t unit = all % most ? gcd(all, alignments) : all; /* all % most == 0: none matters */
+    bool is_aligned = all % most == 0; /* by the sizes alone */
+    uint64_t unit = is_aligned ? all : gcd(all, alignments);
     for (uint32_t i = 0; i < problem->count; i++) {
         shmemi_plan_item_t *item = &problem->items[i];
         uint64_t alignment = alignment_of(&buffers[item->buffer]);
         item->size /= (int64_t)unit;
-        item->align = alignment > unit && unit != all ? (int64_t)(alignment / unit) : 1;
+        item->align = is_aligned || alignment < unit ? 1 : (int64_t)(alignment / unit);
         if (item->fixed != SHMEMI_PLAN_ANYWHERE)
             item->fixed /= (int64_t)unit;
     }
