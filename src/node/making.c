@@ -53,6 +53,8 @@ static shmem_status_t bind_file(const shmemi_spec_t *spec, int fd, uint64_t byte
     if (status)
         return status;
     status = find_node(topology, spec->node, &node);
+    if (status == SHMEM_OK)
+        status = shmemi_topo_afford(topology, node, spec->reserve ? spec->bytes : 0);
     if (status)
         goto destroy;
     void *place = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
