@@ -26,19 +26,25 @@ static uint32_t sort_members(const shmemi_plan_state_t *state, uint32_t *members
     return count;
 }
 
-/* Rule "sum". *largest: the largest size. */
+/* Rule "sum": the highest of some items may use the last unit below the roof if one of them may.
+ * What the first leaves, all of them, is known to the unit. *largest: the largest size. */
 static bool fill_row(const shmemi_plan_state_t *state, const uint32_t *members, uint32_t count,
                      shmemi_plan_row_t *row, int64_t *largest)
 {
-    int64_t sum = 0, most = 0;
+    int64_t sum = 0, most = 0, lack = 1;
     for (uint32_t i = count; i-- > 0;) {
-        int64_t low = state->low[members[i]], size = state->part->items[members[i]].size;
+        const shmemi_plan_item_t *item = &state->part->items[members[i]];
+        int64_t low = state->low[members[i]], size = item->size;
+        if (shmemi_plan_roof_of(state, item) == state->roof)
+            lack = 0;
         sum += size;
         most = size > most ? size : most;
         row[i] = (shmemi_plan_row_t){low, size, state->roof - low - sum};
-        if (row[i].spare < 0)
+        if (row[i].spare < lack)
             return false;
     }
+    if (count > 0)
+        row[0].spare -= lack;
     *largest = most;
     return true;
 }

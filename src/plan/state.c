@@ -194,7 +194,8 @@ bool shmemi_plan_raise(shmemi_plan_state_t *state, uint32_t item, int64_t low)
         if (low <= state->low[item])
             return true;
         low = shmemi_plan_align(low, it->align);
-        if (low > state->roof - it->size || (it->fixed != SHMEMI_PLAN_ANYWHERE && low > it->fixed))
+        if (low > shmemi_plan_roof_of(state, it) - it->size ||
+            (it->fixed != SHMEMI_PLAN_ANYWHERE && low > it->fixed))
             return false;
         shmemi_plan_note(state, item, SHMEMI_PLAN_LOW, &state->low[item], low);
         enqueue(state, item);
@@ -212,10 +213,6 @@ bool shmemi_plan_place(shmemi_plan_state_t *state, uint32_t item)
     state->offset[item] = offset;
     shmemi_plan_note(state, item, SHMEMI_PLAN_LOW, &state->low[item], SHMEMI_PLAN_PLACED);
     enqueue(state, item);
-    if (shmemi_plan_end(&items[item], offset, state->unit) > state->roof_bytes) {
-        state->failed_item = item;
-        return false;
-    }
     for (uint32_t k = state->nearby_at[item]; k < state->nearby_at[item + 1]; k++) {
         uint32_t other = state->nearby[k];
         if (shmemi_plan_is_placed(state, other))
@@ -289,22 +286,20 @@ bool shmemi_plan_conclude(shmemi_plan_state_t *state, uint32_t from, uint32_t to
 bool shmemi_plan_state_reset(shmemi_plan_state_t *state, int64_t roof_bytes)
 {
     const shmemi_plan_part_t *part = state->part;
-    bool has_pads = false;
     shmemi_plan_undo(state, 0);
     state->is_full = false;
     state->failed_section = state->failed_item = SHMEMI_PLAN_NOBODY;
     for (uint32_t i = 0; i < part->count; i++) {
         state->low[i] = state->rest[i] = 0;
         state->prop[i] = i;
-        has_pads = has_pads || part->items[i].pad > 0;
     }
-    state->roof_bytes = roof_bytes;
-    state->roof = roof_bytes / state->unit + (has_pads && roof_bytes % state->unit ? 1 : 0);
+    state->roof = roof_bytes / state->unit + (roof_bytes % state->unit ? 1 : 0);
+    state->excess = state->roof * state->unit - roof_bytes;
     for (uint32_t s = 0; s < part->sections; s++)
         state->least[s] = state->second[s] = state->spare[s] = 0;
     for (uint32_t i = 0; i < part->count; i++) {
         const shmemi_plan_item_t *item = &part->items[i];
-        if (item->size > state->roof)
+        if (item->size > shmemi_plan_roof_of(state, item))
             return false;
         enqueue(state, i);
         if (item->fixed != SHMEMI_PLAN_ANYWHERE && !shmemi_plan_raise(state, i, item->fixed))

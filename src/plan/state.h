@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The state of an exact search: which items of a part are placed, what is known of the others, and
- * the rules that draw conclusions. All offsets are in units; the memory is [0, roof).
+ * the rules that draw conclusions. All offsets are in units; the memory is
+ * [0, roof), of which only items with a pad of at least `excess` may use the last unit.
  *
  * Plans are sought in which no item can be moved down (any plan can be brought to this form). Items
  * are placed from below: an item is placed only when no item that is live together with it can lie
@@ -11,14 +12,20 @@
  *     low >= rest, and the item lies at its rest or on top of another one that is not placed
  *     low + size <= roof
  *
- * Rules, applied until nothing changes (`top` of an item: low + size):
+ * Rules, applied until nothing changes (the top of an item is low + size):
  *
- *   sum     in each section, whatever lies at or above l: l + sum of sizes <= roof, for each l =
- * low before  if an item and the set of those with low >= l do not fit above l, it lies below all
- * of the set: their low >= its top first   an item that leaves too little room above its low for
- * the others of a section is not the lowest there: low >= the least top of the others hole    low >
- * rest: low >= the least top of the items that live together with it twins   of equal items the one
- * with the smaller number lies lower
+ * Sum: in each section and for each l that is the low of an item there, what lies at l or above has
+ * room: l + sum of sizes <= roof.
+ *
+ * Before: if an item and the set of those with low >= l do not fit above l, it lies below all of
+ * the set: their low >= its top.
+ *
+ * First: an item that leaves too little room above its low for the others of a section is not the
+ * lowest there: low >= the least top of the others.
+ *
+ * Hole: if low > rest, then low >= the least top of the items that live together with it.
+ *
+ * Twins: of equal items the one with the smaller number lies lower.
  *
  * Every change is written to a trail and can be undone back to a mark.
  */
@@ -52,8 +59,8 @@ typedef struct shmemi_plan_row {
 typedef struct shmemi_plan_state {
     const shmemi_plan_part_t *part;
     int64_t unit;
-    int64_t roof;       /* units */
-    int64_t roof_bytes; /* what may end where: roof * unit, less at most one unit */
+    int64_t roof;   /* units */
+    int64_t excess; /* bytes by which the roof is above what was asked for, < unit */
 
     /* of items */
     int64_t *low;     /* PLACED, or a lower bound of its offset */
@@ -111,6 +118,13 @@ int64_t shmemi_plan_least_top(const shmemi_plan_state_t *state, uint32_t item, i
 bool shmemi_plan_section_rules(shmemi_plan_state_t *state, uint32_t section);
 void shmemi_plan_note(shmemi_plan_state_t *state, uint32_t index, shmemi_plan_change_kind_t kind,
                       int64_t *value, int64_t now);
+
+/* Where the item must end at the latest. */
+static inline int64_t shmemi_plan_roof_of(const shmemi_plan_state_t *state,
+                                          const shmemi_plan_item_t *item)
+{
+    return state->roof - (item->pad < state->excess);
+}
 
 static inline bool shmemi_plan_is_placed(const shmemi_plan_state_t *state, uint32_t item)
 {
