@@ -288,12 +288,15 @@ static shmem_status_t refused(shmemi_pool_t *pool, uint32_t pages, shmem_status_
 }
 
 /* `word` is that of another owner, or one that is charged to another task. */
-static shmem_status_t change_charge(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t page,
+static shmem_status_t change_charge(shmemi_heap_t *heap, shmemi_arena_t *arena, uint32_t page,
                                     uint64_t word, bool *again)
 {
     bool entered;
+    shmemi_pool_t *pool = heap->pool;
     uint32_t pages = shmemi_buddy_length(arena, page, word);
     shmem_status_t status = shmemi_quota_enter(pool, pool->task, pages, &entered);
+    if (status == SHMEM_ERR_QUOTA && shmemi_heap_relieve(heap))
+        status = shmemi_quota_enter(pool, pool->task, pages, &entered);
     if (status)
         return refused(pool, pages, status);
     status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
@@ -315,7 +318,7 @@ shmem_status_t shmemi_large_change(shmemi_heap_t *heap, uint32_t index, uint64_t
         uint64_t word;
         shmem_status_t status = look(pool, arena, offset, &word, &pages);
         if (!status && to != SHMEMI_OWNER_POOL && shmemi_charge_task(arena, page) != pool->task)
-            status = change_charge(pool, arena, page, word, &again);
+            status = change_charge(heap, arena, page, word, &again);
         else if (!status)
             /* SYNC page-word: acquire and release, pairs with acquire in look() */
             again = !atomic_compare_exchange_strong_explicit(
@@ -361,10 +364,12 @@ shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t
     if (status)
         return status;
     status = resize_claimed(pool, arena, page, old, pages);
-    /* whose block it was keeps it when nothing came of it, if he still lives */
-    if (status && (shmemi_word_owner(before) == SHMEMI_OWNER_POOL ||
-                   shmemi_roster_client_alive(pool->actor->roster, shmemi_word_slot(before),
-                                              shmemi_word_epoch(before))))
+    /* whose block it was keeps it, if he still lives, when nothing came of it, and when another task
+     * than the caller's is charged for it: then closing the caller's view would not find it */
+    if ((status || shmemi_charge_task(arena, page) != pool->task) &&
+        (shmemi_word_owner(before) == SHMEMI_OWNER_POOL ||
+         shmemi_roster_client_alive(pool->actor->roster, shmemi_word_slot(before),
+                                    shmemi_word_epoch(before))))
         after = before;
     /* SYNC page-word: release, pairs with acquire in look() */
     atomic_store_explicit(&arena->page[page].word, after, memory_order_release);
