@@ -220,7 +220,7 @@ shmem_status_t shmem_arena_unpin(shmem_context_t context, uint64_t pin)
     while (!atomic_compare_exchange_weak_explicit(&o->state, &state, state - 1,
                                                   memory_order_acq_rel, memory_order_relaxed));
     if (state & SHMEMI_OBJECT_CLOSING && (state & SHMEMI_OBJECT_PINS) == 1)
-        shmemi_arenas_finish(a, o, epoch);
+        shmemi_arenas_finish(context, o, epoch);
     unpin_engine(a, engine);
     return SHMEM_OK;
 }

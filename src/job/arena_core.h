@@ -47,6 +47,12 @@ typedef struct shmemi_arena_member {
     struct shmemi_arena_member *next;
 } shmemi_arena_member_t;
 
+/* A segment that is closed after the last mapping of it that operations have pinned. */
+typedef struct shmemi_arena_segment {
+    shmemi_segment_t segment;
+    struct shmemi_arena_segment *next;
+} shmemi_arena_segment_t;
+
 typedef struct shmemi_arena_object {
     _Atomic uint64_t state;
     uint32_t index;
@@ -62,7 +68,8 @@ typedef struct shmemi_arena_object {
     shmemi_known_t *arenas;         /* newest first */
     void (*undo)(void *);           /* of a CLOSING object */
     void *undo_arg;
-    struct shmemi_arena_object *next; /* of the open ones; of the unused ones */
+    shmemi_arena_segment_t *segments; /* to be closed then */
+    struct shmemi_arena_object *next; /* of the open, the closing, or the unused ones */
 } shmemi_arena_object_t;
 
 struct shmemi_arenas {
@@ -72,7 +79,7 @@ struct shmemi_arenas {
     unsigned finishing;         /* objects whose undo() is running */
     shmemi_arena_table_t table;
     shmemi_known_t *first, *last;
-    shmemi_arena_object_t *open, *unused;
+    shmemi_arena_object_t *open, *closing, *unused; /* closing: those with pins */
     shmemi_arena_object_t *_Atomic chunk[SHMEMI_OBJECT_CHUNKS];
     uint32_t chunks;
     uint64_t next_id;
@@ -97,7 +104,7 @@ shmemi_arena_object_t *shmemi_arenas_object(shmemi_arenas_t *arenas, uint32_t in
 void shmemi_arenas_forget_locked(shmemi_arenas_t *arenas, shmemi_arena_object_t *object);
 
 /* An object that was CLOSING with this epoch had no pin left. */
-void shmemi_arenas_finish(shmemi_arenas_t *arenas, shmemi_arena_object_t *object, uint32_t epoch);
+void shmemi_arenas_finish(shmem_context_t context, shmemi_arena_object_t *object, uint32_t epoch);
 
 /* ---- arena_engine.c ---- */
 

@@ -278,13 +278,13 @@ static shmem_status_t object_new_locked(shmemi_arenas_t *a, const shmemi_arena_s
     return SHMEM_OK;
 }
 
-static void object_unlink_locked(shmemi_arenas_t *a, shmemi_arena_object_t *o)
+/* Take it out of the list, if it is there. */
+static void object_unlink_locked(shmemi_arena_object_t **list, shmemi_arena_object_t *o)
 {
-    shmemi_arena_object_t **link = &a->open;
-    while (*link && *link != o)
-        link = &(*link)->next;
-    if (*link)
-        *link = o->next;
+    while (*list && *list != o)
+        list = &(*list)->next;
+    if (*list)
+        *list = o->next;
 }
 
 /* Nobody can look at it any more. */
@@ -297,7 +297,7 @@ static void object_free_locked(shmemi_arenas_t *a, shmemi_arena_object_t *o)
 
 static void object_close_locked(shmemi_arenas_t *a, shmemi_arena_object_t *o)
 {
-    object_unlink_locked(a, o);
+    object_unlink_locked(&a->open, o);
     for (shmemi_known_t *k = o->arenas; k; k = k->next)
         shmemi_arena_table_remove(&a->table, k);
 }
@@ -323,7 +323,7 @@ static shmem_status_t add_locked(shmemi_arenas_t *a, const shmemi_arena_source_t
         atomic_fetch_or_explicit(&o->state, SHMEMI_OBJECT_CLOSING, memory_order_relaxed);
         if (o->kept && m->keep)
             m->keep(m->owner, false);
-        object_unlink_locked(a, o);
+        object_unlink_locked(&a->open, o);
         shmemi_arenas_forget_locked(a, o);
         object_free_locked(a, o);
     }
@@ -355,8 +355,44 @@ void shmemi_arenas_grown(shmem_context_t context, const void *owner)
 
 /* ---- going ---- */
 
-void shmemi_arenas_finish(shmemi_arenas_t *a, shmemi_arena_object_t *o, uint32_t epoch)
+static shmemi_arena_object_t *closing_of_locked(shmemi_arenas_t *a, uint64_t segment)
 {
+    shmemi_arena_object_t *o = a->closing;
+    while (o && o->segment != segment)
+        o = o->next;
+    return o;
+}
+
+/* The segments that can be closed now; if memory of theirs is still pinned, that object has them.
+ */
+static shmemi_arena_segment_t *segments_take_locked(shmemi_arenas_t *a, shmemi_arena_object_t *o)
+{
+    shmemi_arena_segment_t *list = o->segments;
+    shmemi_arena_object_t *other = closing_of_locked(a, o->segment);
+    o->segments = NULL;
+    if (!other)
+        return list;
+    shmemi_arena_segment_t **end = &other->segments;
+    while (*end)
+        end = &(*end)->next;
+    *end = list;
+    return NULL;
+}
+
+static void segments_close(shmem_context_t context, shmemi_arena_segment_t *list)
+{
+    while (list) {
+        shmemi_arena_segment_t *s = list;
+        list = s->next;
+        shmemi_client_segment_close(context->client, &s->segment);
+        free(s);
+    }
+}
+
+void shmemi_arenas_finish(shmem_context_t context, shmemi_arena_object_t *o, uint32_t epoch)
+{
+    shmemi_arenas_t *a = context->arenas;
+    shmemi_arena_segment_t *segments = NULL;
     if (shmemi_arenas_lock(a, "taking the last pin away"))
         return;
     void (*undo)(void *) = o->undo;
@@ -364,7 +400,9 @@ void shmemi_arenas_finish(shmemi_arenas_t *a, shmemi_arena_object_t *o, uint32_t
     bool mine = undo && epoch_of(o) == epoch;
     if (mine) {
         o->undo = NULL;
+        object_unlink_locked(&a->closing, o);
         shmemi_arenas_forget_locked(a, o);
+        segments = segments_take_locked(a, o);
         object_free_locked(a, o);
         a->finishing++;
     }
@@ -372,9 +410,28 @@ void shmemi_arenas_finish(shmemi_arenas_t *a, shmemi_arena_object_t *o, uint32_t
     if (!mine)
         return;
     undo(arg);
+    segments_close(context, segments);
     pthread_mutex_lock(&a->lock);
     a->finishing--;
     pthread_mutex_unlock(&a->lock);
+}
+
+void shmemi_arenas_segment_close(shmem_context_t context, shmemi_segment_t *segment)
+{
+    shmemi_arenas_t *a = context->arenas;
+    shmemi_arena_segment_t *s = NULL;
+    if (a && !shmemi_context_is_inherited(context) &&
+        !shmemi_arenas_lock(a, "closing shared memory")) {
+        shmemi_arena_object_t *o = closing_of_locked(a, segment->id);
+        s = o ? malloc(sizeof *s) : NULL;
+        if (s) {
+            *s = (shmemi_arena_segment_t){*segment, o->segments};
+            o->segments = s;
+        }
+        shmemi_arenas_unlock(a);
+    }
+    if (!s)
+        shmemi_client_segment_close(context->client, segment);
 }
 
 /* Take the member off; true: the object has no other, and is closed. */
@@ -410,12 +467,16 @@ void shmemi_arenas_remove(shmem_context_t context, const void *owner, void (*und
         o->undo_arg = arg;
         /* SYNC arena-state: acq_rel, pairs with acquire in pin_object() */
         before = atomic_fetch_or_explicit(&o->state, SHMEMI_OBJECT_CLOSING, memory_order_acq_rel);
+        if (before & SHMEMI_OBJECT_PINS) {
+            o->next = a->closing;
+            a->closing = o;
+        }
     }
     shmemi_arenas_unlock(a);
     if (!last)
         undo(arg);
     else if (!(before & SHMEMI_OBJECT_PINS))
-        shmemi_arenas_finish(a, o, (uint32_t)(before >> 32));
+        shmemi_arenas_finish(context, o, (uint32_t)(before >> 32));
     else
         shmemi_log(SHMEM_LOG_INFO, LAYER,
                    "memory at %p was closed while operations have it pinned (%llu): it is unmapped "

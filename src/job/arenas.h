@@ -73,4 +73,8 @@ void shmemi_arenas_grown(shmem_context_t context, const void *owner);
 void shmemi_arenas_remove(shmem_context_t context, const void *owner, void (*undo)(void *),
                           void *arg);
 
+/* Close a segment that was mapped at some time: now, or after the last operation that has memory
+ * of it pinned (until then nobody else may get its place). */
+void shmemi_arenas_segment_close(shmem_context_t context, shmemi_segment_t *segment);
+
 #endif

@@ -193,7 +193,7 @@ static void release(struct shmem_memory *m)
         shmemi_space_unmap(m->base);
     m->base = NULL;
     if (m->segment.bytes)
-        shmemi_client_segment_close(m->context->client, &m->segment);
+        shmemi_arenas_segment_close(m->context, &m->segment);
     m->segment.bytes = 0;
 }
 

@@ -28,8 +28,17 @@ static void keep(const void *owner, bool keep)
     shmemi_pool_keep(view->core, keep);
 }
 
-shmem_status_t shmemi_pool_arenas_add(const shmemi_pool_view_t *view)
+static void grown(void *owner)
 {
+    const shmemi_pool_view_t *view = owner;
+    shmemi_arenas_grown(view->context, view);
+}
+
+shmem_status_t shmemi_pool_arenas_add(shmemi_pool_view_t *view)
+{
+    view->core->growths_told = shmemi_pool_growths(view->core);
+    view->core->grown_arg = view;
+    view->core->grown = grown;
     const shmemi_arena_source_t source = {.owner = view,
                                           .kind = SHMEM_ARENA_POOL,
                                           .name = view->name,

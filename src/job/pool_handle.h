@@ -88,7 +88,7 @@ shmem_status_t shmemi_pool_pages_fill(const shmemi_pool_view_t *view);
 /* ---- pool_arenas.c ---- */
 
 /* Engines get to know a view that is attached: job/arenas.h. */
-shmem_status_t shmemi_pool_arenas_add(const shmemi_pool_view_t *view);
+shmem_status_t shmemi_pool_arenas_add(shmemi_pool_view_t *view);
 
 /* ---- pool_open.c ---- */
 

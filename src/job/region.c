@@ -7,6 +7,7 @@
 
 #include "base/fault.h"
 #include "base/status.h"
+#include "job/arenas.h"
 #include "job/graves.h"
 #include "job/region_api.h"
 #include "job/region_handle.h"
@@ -107,7 +108,7 @@ static void undo(struct shmem_region *r)
 {
     if (r->page)
         munmap((void *)(uintptr_t)r->page, SHMEMI_PAGE);
-    shmemi_client_segment_close(r->context->client, &r->segment);
+    shmemi_arenas_segment_close(r->context, &r->segment);
     memset(r, 0, sizeof *r);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/fault.h"
 #include "base/status.h"
+#include "job/arenas.h"
 #include "job/region_handle.h"
 #include "os/segment.h"
 #include "os/space.h"
@@ -60,6 +61,32 @@ static void fill(const struct shmem_region *region, uint64_t from, uint64_t to)
 
 /* ---- map ---- */
 
+/* What engines get to know of it: all pages that it has by now. */
+static void list_pages(const void *owner, shmemi_arena_taker_t *taker)
+{
+    const struct shmem_region *region = owner;
+    uint64_t bytes;
+    if (shmemi_region_bytes(region, &bytes))
+        return;
+    const shmemi_arena_range_t range = {
+        address_of(region), (bytes + SHMEMI_PAGE - 1) / SHMEMI_PAGE * SHMEMI_PAGE, -1, -1};
+    taker->take(taker, &range);
+}
+
+static shmem_status_t announce_locked(const struct shmem_region *region)
+{
+    const char *full = region->name.text;
+    const shmemi_arena_source_t source = {.owner = region,
+                                          .kind = SHMEM_ARENA_REGION,
+                                          .name =
+                                              *full ? full + sizeof SHMEMI_REGION_PREFIX - 1 : NULL,
+                                          .segment = &region->segment,
+                                          .base = address_of(region),
+                                          .writable = region->mapped == SHMEM_MAP_READ_WRITE,
+                                          .list = list_pages};
+    return shmemi_arenas_add(region->context, &source);
+}
+
 static shmem_status_t map_locked(struct shmem_region *region, shmem_mapping_t rights, bool *first)
 {
     void *address;
@@ -77,7 +104,12 @@ static shmem_status_t map_locked(struct shmem_region *region, shmem_mapping_t ri
         return status;
     region->mapped = rights;
     region->maps++;
-    return SHMEM_OK;
+    if (!*first)
+        return SHMEM_OK;
+    status = announce_locked(region);
+    if (status)
+        shmemi_region_unmap_locked(region);
+    return status;
 }
 
 static shmem_status_t map(shmem_region_t region, shmem_mapping_t rights)
@@ -110,12 +142,23 @@ void *shmem_region_map(shmem_region_t region, shmem_mapping_t rights)
     return map(region, rights) ? NULL : address_of(region);
 }
 
+static void unmap(void *address)
+{
+    shmemi_space_unmap(address);
+}
+
+static void leave(void *address)
+{
+    (void)address; /* the mapping is the parent's */
+}
+
 void shmemi_region_unmap_locked(struct shmem_region *region)
 {
     region->maps = 0;
     region->mapped = SHMEM_MAP_NONE;
-    if (!shmemi_context_is_inherited(region->context))
-        shmemi_space_unmap(address_of(region));
+    shmemi_arenas_remove(region->context, region,
+                         shmemi_context_is_inherited(region->context) ? leave : unmap,
+                         address_of(region));
 }
 
 static shmem_status_t not_mapped(const char *what)
@@ -222,8 +265,10 @@ shmem_status_t shmem_region_resize(shmem_region_t region, uint64_t bytes)
         return SHMEM_OK;
     status = shmemi_client_segment_grow(region->context->client, &region->segment, bytes);
     SHMEMI_KILL_POINT("job.region.grown");
-    if (!status && region->maps)
+    if (!status && region->maps) {
         fill(region, before, bytes);
+        shmemi_arenas_grown(region->context, region);
+    }
     return status;
 }
 

@@ -146,6 +146,9 @@ struct shmemi_pool {
     uint32_t leaving;              /* threads that are giving their heap back */
     _Atomic uint32_t deaths_swept; /* value of the roster's `deaths` at the last sweep */
     uint32_t keeper;               /* its place among the header's, or 0 (memory/keepers.h) */
+    void (*grown)(void *arg);      /* told of growths by who allocates, if not NULL */
+    void *grown_arg;
+    _Atomic uint64_t growths_told;
     shmemi_arena_view_t arenas[];
 };
 

@@ -290,6 +290,100 @@ static void pools(void)
     CHECK_EQ(ledger.withdrawn, arenas);
 }
 
+/* ---- growth ---- */
+
+static void other_grows(void *arg)
+{
+    shmem_pool_t pool;
+    void **out = arg, *block = NULL;
+    shmem_context_t context = alone();
+    CHECK_OK(shmem_pool_open(context, out[1], &pool));
+    CHECK_OK(shmem_pool_alloc(pool, 12 << 20, &block));
+    CHECK_OK(shmem_pool_give(pool, block));
+    out[0] = block;
+    shmem_pool_close(pool);
+    CHECK_OK(shmem_context_finalize(context));
+}
+
+/* What a pool gains is announced when a block of it is handed out, or, if another process made it
+ * grow, when it is looked up; it does not go away while an engine knows it. */
+static void growth(void)
+{
+    ledger_t ledger;
+    char name[32], *block;
+    uint64_t pin, returned;
+    void **shared = harness_shared(2 * sizeof *shared);
+    ledger_init(&ledger);
+    shmem_context_t context = alone();
+    snprintf(name, sizeof name, "growing-%d", (int)getpid());
+    shmem_pool_t pool = pool_of(context, name, 4 << 20, 64 << 20);
+    shmem_engine_t engine = engine_of(context, &ledger);
+    int first = ledger.announced;
+    CHECK_OK(shmem_pool_alloc(pool, 16 << 20, (void **)&block));
+    CHECK(ledger.announced > first);
+    int second = ledger.announced;
+    for (uint64_t at = 0; at < 16 << 20; at += 1 << 20)
+        CHECK(arena_of(context, block + at).bytes > 0);
+    CHECK_EQ(ledger.announced, second);
+    CHECK(arena_of(context, block + (16 << 20) - 1).generation > 0);
+    shared[1] = name;
+    if (!harness_has_tsan()) {
+        CHECK_EQ(harness_wait(harness_fork(other_grows, shared), 30), 0);
+        CHECK_EQ(ledger.announced, second);
+        void *key;
+        CHECK_OK(shmem_arena_pin(context, engine, shared[0], NULL, &key, &pin));
+        CHECK(ledger.announced > second);
+        CHECK_OK(shmem_arena_unpin(context, pin));
+        CHECK_OK(shmem_pool_free(pool, shared[0]));
+    }
+    CHECK_OK(shmem_pool_free(pool, block));
+    CHECK_OK(shmem_pool_shrink(pool, 0, &returned));
+    CHECK_EQ(returned, 0);
+    CHECK_OK(shmem_engine_unregister(engine));
+    CHECK_EQ(ledger.withdrawn, ledger.announced);
+    CHECK(ledger.descending);
+    CHECK_OK(shmem_pool_shrink(pool, 0, &returned));
+    CHECK(returned >= 16 << 20);
+    CHECK_OK(shmem_pool_check(pool));
+    CHECK_OK(shmem_context_finalize(context));
+}
+
+static void regions(void)
+{
+    ledger_t ledger;
+    shmem_region_t region;
+    uint64_t pin;
+    shmem_region_params_t params = SHMEM_REGION_PARAMS_INIT;
+    ledger_init(&ledger);
+    shmem_context_t context = alone();
+    uint64_t before = segments(context);
+    params.bytes = 10000;
+    params.limit = 1 << 20;
+    engine_of(context, &ledger);
+    CHECK_OK(shmem_region_create(context, NULL, &params, &region));
+    CHECK_EQ(ledger.announced, 0);
+    char *at = shmem_region_map(region, SHMEM_MAP_READ_WRITE);
+    CHECK_EQ(ledger.announced, 1);
+    CHECK_EQ(arena_of(context, at + 12287).bytes, 12288);
+    CHECK_EQ(arena_of(context, at).kind, SHMEM_ARENA_REGION);
+    CHECK_STATUS(shmem_arena_lookup(context, NULL, at + 12288, NULL, NULL), SHMEM_ERR_NOT_FOUND);
+    CHECK_OK(shmem_region_resize(region, 100000));
+    CHECK_EQ(ledger.announced, 2);
+    CHECK(arena_of(context, at + 12288).base == at + 12288);
+    CHECK_EQ(arena_of(context, at + 99999).generation, 1);
+    CHECK_OK(shmem_arena_pin(context, NULL, at, NULL, NULL, &pin));
+    CHECK_OK(shmem_region_unmap(region));
+    shmem_region_close(region);
+    CHECK_EQ(ledger.withdrawn, 0);
+    at[99999] = 1;
+    CHECK_EQ(segments(context), before + 1); /* nobody else gets its place */
+    CHECK_OK(shmem_arena_unpin(context, pin));
+    CHECK_EQ(ledger.withdrawn, 2);
+    CHECK(ledger.descending);
+    CHECK_EQ(segments(context), before);
+    CHECK_OK(shmem_context_finalize(context));
+}
+
 /* ---- engines that refuse, too many, recursive ---- */
 
 static void refusals(void)
@@ -530,6 +624,8 @@ static void cases(void)
     RUN(pins_keep);
     RUN(destroyed_while_pinned);
     RUN(pools);
+    RUN(growth);
+    RUN(regions);
     RUN(refusals);
     RUN(misuse);
     RUN(forked_child);
