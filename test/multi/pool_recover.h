@@ -77,14 +77,15 @@ static inline uint64_t draw(life_t *l, uint64_t below)
     return (l->seed * 2685821657736338717ull >> 20) % below;
 }
 
+/* Room for a pointer at least. */
 static inline size_t draw_size(life_t *l)
 {
     uint64_t kind = draw(l, 100);
     if (kind < 70)
-        return 1 + draw(l, 3000);
+        return 8 + draw(l, 3000);
     if (kind < 97)
-        return 1 + draw(l, 200000);
-    return 1 + draw(l, 3 << 20);
+        return 8 + draw(l, 200000);
+    return 8 + draw(l, 3 << 20);
 }
 
 /* The call that began then is over; it had to succeed, or to be refused for want of memory. */
