@@ -69,16 +69,6 @@ static shmem_status_t free_object(shmemi_heap_t *heap, const shmemi_place_t *pla
     return free_remote(heap, place, index, block);
 }
 
-/* An object in a span of the calling thread, some objects of which have owners: it belongs to the
- * span's client again. False: somebody frees it. */
-static __attribute__((noinline)) bool drop_owner(shmemi_pool_t *pool, const shmemi_heap_class_t *c,
-                                                 const shmemi_span_t *span, uint32_t object)
-{
-    _Atomic uint64_t *owners;
-    shmem_status_t status = shmemi_owners_find(&pool->arenas[c->arena].arena, span, &owners);
-    return !status && (!owners || shmemi_owners_drop(owners, object));
-}
-
 /* All but an object in a span of the calling thread; and that, if the thread used another pool
  * before. */
 static __attribute__((noinline)) shmem_status_t free_slow(shmemi_pool_t *pool, void *block)
@@ -95,6 +85,47 @@ static __attribute__((noinline)) shmem_status_t free_slow(shmemi_pool_t *pool, v
     if (!place.in_span)
         return shmemi_large_free(heap, place.arena, place.offset);
     return free_object(heap, &place, block);
+}
+
+/* An allocated object of the span that `node` belongs to, one of the calling thread; `bits` are
+ * those of its word now. */
+static inline shmem_status_t put_back(shmemi_heap_t *heap, const shmemi_span_node_t *node,
+                                      uint32_t object, uint64_t bits, void *block)
+{
+    shmemi_heap_class_t *c = node->home;
+    shmemi_span_t *span = node->span;
+    _Atomic uint64_t *word = &span->free[object / 64];
+    uint64_t bit = (uint64_t)1 << object % 64;
+    atomic_store_explicit(word, bits | bit, memory_order_relaxed);
+    SHMEMI_KILL_POINT("memory.slab.freed");
+    shmemi_stats_t *stats = heap->stats;
+    shmemi_stats_add(stats, SHMEMI_STAT_frees, 1);
+    shmemi_stats_add(stats, SHMEMI_STAT_free_bytes, c->size);
+    if (c->span == span) {
+        --*c->used;
+        c->hot = block;
+        c->hot_bits = word;
+        c->hot_mask = bit;
+        return SHMEM_OK;
+    }
+    shmemi_pool_t *pool = heap->pool;
+    uint32_t used = --pool->spans[node->offset >> pool->chunk_bits].used;
+    if (__builtin_expect(!used || used == c->count - 1, 0))
+        return shmemi_slab_settle(heap, c, node->first);
+    return SHMEM_OK;
+}
+
+/* The same for a span some objects of which have owners. */
+static __attribute__((noinline)) shmem_status_t
+free_owned(shmemi_pool_t *pool, const shmemi_span_node_t *node, uint32_t object, void *block)
+{
+    _Atomic uint64_t *owners;
+    shmem_status_t status =
+        shmemi_owners_find(&pool->arenas[node->home->arena].arena, node->span, &owners);
+    if (status || (owners && !shmemi_owners_drop(owners, object)))
+        return free_slow(pool, block); /* which says what is wrong, or that somebody frees it */
+    uint64_t bits = atomic_load_explicit(&node->span->free[object / 64], memory_order_relaxed);
+    return put_back(shmemi_heap_cache.heap, node, object, bits, block);
 }
 
 /* The common case in line, without a call: an object in a span of the calling thread. Whatever is
@@ -120,25 +151,9 @@ shmem_status_t shmemi_pool_free(shmemi_pool_t *pool, void *block)
     uint64_t remote = atomic_load_explicit(&span->remote[object / 64], memory_order_relaxed);
     if (__builtin_expect(((bits | remote) & bit) != 0, 0))
         return free_slow(pool, block);
-    if (__builtin_expect(atomic_load_explicit(&span->owners, memory_order_relaxed) != 0, 0) &&
-        !drop_owner(pool, c, span, object))
-        return free_slow(pool, block);
-    atomic_store_explicit(word, bits | bit, memory_order_relaxed);
-    SHMEMI_KILL_POINT("memory.slab.freed");
-    shmemi_stats_t *stats = heap->stats;
-    shmemi_stats_add(stats, SHMEMI_STAT_frees, 1);
-    shmemi_stats_add(stats, SHMEMI_STAT_free_bytes, size);
-    if (c->span == span) {
-        --*c->used;
-        c->hot = block;
-        c->hot_bits = word;
-        c->hot_mask = bit;
-        return SHMEM_OK;
-    }
-    uint32_t used = --pool->spans[node->offset >> pool->chunk_bits].used;
-    if (__builtin_expect(!used || used == c->count - 1, 0))
-        return shmemi_slab_settle(heap, c, node->first);
-    return SHMEM_OK;
+    if (__builtin_expect(atomic_load_explicit(&span->owners, memory_order_relaxed) != 0, 0))
+        return free_owned(pool, node, object, block);
+    return put_back(heap, node, object, bits, block);
 }
 
 shmem_status_t shmemi_pool_block_bytes(shmemi_pool_t *pool, const void *block, size_t *bytes)
@@ -200,7 +215,8 @@ shmem_status_t shmemi_pool_resize(shmemi_pool_t *pool, void **block, size_t byte
             return status;
     }
     status = resize_by_moving(pool, block, old, bytes);
-    if ((status == SHMEM_ERR_NOMEM || status == SHMEM_ERR_QUOTA) && want < old) /* it fits where it is */
+    bool is_short = status == SHMEM_ERR_NOMEM || status == SHMEM_ERR_QUOTA;
+    if (is_short && want < old) /* it fits where it is */
         status = place.in_span
                      ? SHMEM_OK
                      : shmemi_large_resize(heap, place.arena, place.offset, request.pages);
