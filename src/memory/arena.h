@@ -103,10 +103,12 @@ static inline uint64_t shmemi_arena_used(const shmemi_arena_t *arena)
     return shmemi_arena_get(&arena->control->state[SHMEMI_STATE_USED]);
 }
 
-/* Could an allocation of this order succeed now? A hint without the lock. */
+/* Could an allocation of 2^order pages succeed now? Smaller free blocks beside each other may do. A
+ * hint without the lock. */
 static inline bool shmemi_arena_may_have(const shmemi_arena_t *arena, unsigned order)
 {
-    return shmemi_arena_get(&arena->control->state[SHMEMI_STATE_MASK]) >> order;
+    unsigned least = order > 2 ? order - 2 : 0;
+    return shmemi_arena_get(&arena->control->state[SHMEMI_STATE_MASK]) >> least;
 }
 
 #endif
