@@ -47,12 +47,22 @@ static uint64_t strange_value(uint64_t *seed, uint64_t old)
     case 5:
         return ((r >> 8) % 5000) << 32 | (r >> 40) % 5000;
     case 6:
-        return old & ~15ull ? (old & ~15ull) | (r >> 8) % 6 : (r >> 8) % 6;
+        return (old & ~15ull) | (r >> 8) % 8;
     case 7:
         return shmemi_word_free((unsigned)(r >> 8) % 64);
     default:
         return world_random(seed);
     }
+}
+
+/* Where the first page of owners lies in the segment, if there is one. */
+static uint64_t owners_page(const shmemi_pool_t *p)
+{
+    const shmemi_arena_t *a = &p->arenas[0].arena;
+    for (uint32_t page = 0; page < a->pages; page++)
+        if (shmemi_word_kind(shmemi_arena_get(&a->page[page].word)) == SHMEMI_PAGE_OWNERS)
+            return p->layout.data + ((uint64_t)page << SHMEMI_PAGE_SHIFT);
+    return p->layout.data;
 }
 
 /* Where a round writes: the bookkeeping that is in use. The lock's word is left alone: who writes a
@@ -61,9 +71,13 @@ static uint64_t strange_place(const shmemi_pool_t *p, uint64_t *seed)
 {
     const shmemi_layout_t *l = &p->layout;
     uint64_t r = world_random(seed), base = l->arenas;
-    switch (r % 6) {
+    switch (r % 8) {
     case 0:
         return (r >> 8) % 8 * 8; /* header */
+    case 5:
+        return base + l->charges + (r >> 8) % 8 * 8;
+    case 6:
+        return owners_page(p) + (r >> 8) % 512 * 8;
     case 1:
         return base + 64 + (r >> 8) % 72 * 8; /* journal counters, state */
     case 2:
@@ -92,6 +106,11 @@ static void some_calls(shmemi_pool_t *p, uint64_t *seed)
             else
                 CHECK((unsigned char *)*b >= segment &&
                       (unsigned char *)*b < segment + segment_bytes);
+        } else if (r >> 17 & 1) {
+            if (r >> 18 & 1)
+                shmemi_pool_give(p, *b);
+            else
+                shmemi_pool_hold(p, *b);
         } else if (r >> 16 & 1) {
             shmemi_pool_block_bytes(p, *b, &bytes);
             shmemi_pool_free(p, *b);
@@ -117,7 +136,10 @@ static void round_of(void *arg)
     some_calls(p, &seed);
     void *block;
     for (int i = 0; i < 40; i++)
-        shmemi_pool_alloc_default(q, (size_t)(world_random(&seed) % 100000) + 1, &block);
+        if (shmemi_pool_alloc_default(q, (size_t)(world_random(&seed) % 100000) + 1, &block) ==
+                SHMEM_OK &&
+            i % 2)
+            shmemi_pool_give(q, block);
     int writes = 1 + (int)(world_random(&seed) % 6);
     for (int i = 0; i < writes; i++) {
         uint64_t place = strange_place(q, &seed), value;
