@@ -209,6 +209,56 @@ static void closing(void)
     end();
 }
 
+static shmemi_pool_t *view_of_task(int i, const char *task)
+{
+    shmemi_pool_t *pool;
+    shmemi_pool_source_t source = {.memory = world.memory,
+                                   .segment_bytes = world.segment_bytes,
+                                   .actor = &actor[i],
+                                   .task = task,
+                                   .fd = -1};
+    CHECK_OK(shmemi_pool_attach(&source, &pool));
+    return pool;
+}
+
+static uint64_t held_by(const char *task)
+{
+    shmem_quota_t quota = SHMEM_QUOTA_INIT;
+    CHECK_OK(shmemi_pool_quota_get(view[0], task, &quota));
+    return quota.held;
+}
+
+/* A client with views for two tasks: closing one takes what is charged to that task, or held
+ * through it; whole pages are charged to who holds them. */
+static void two_tasks(void)
+{
+    begin();
+    shmemi_pool_t *a = view_of_task(1, "a"), *b = view_of_task(1, "b");
+    void *small = world_alloc(a, 600), *gone = world_alloc(a, 600), *large = world_alloc(a, LARGE);
+    void *own = world_alloc(b, LARGE), *across = world_alloc(b, 600);
+    CHECK_OK(shmemi_pool_hold(b, small));
+    CHECK_OK(shmemi_pool_hold(a, across));
+    uint64_t before = held_by("b");
+    CHECK_OK(shmemi_pool_give(a, large));
+    CHECK_EQ(held_by("b"), before);
+    CHECK_OK(shmemi_pool_hold(b, large));
+    uint64_t pages = (LARGE + SHMEMI_PAGE - 1) / SHMEMI_PAGE * SHMEMI_PAGE;
+    CHECK_EQ(held_by("b"), before + pages);
+    shmemi_pool_detach(a);
+    CHECK_OK(shmemi_pool_check(view[0]));
+    CHECK(is_there(b, small) && is_there(b, large) && is_there(b, own));
+    CHECK(!is_there(b, gone) && !is_there(b, across));
+    CHECK(held_by("a") > 0); /* the span of the small block, which is the pool's now */
+    CHECK_OK(shmemi_pool_free(b, small));
+    CHECK_EQ(held_by("a"), 0);
+    CHECK_OK(shmemi_pool_free(view[2], own));
+    CHECK_OK(shmemi_pool_trim(view[2]));
+    shmemi_pool_detach(b);
+    CHECK_EQ(held_by("b"), 0);
+    empty();
+    end();
+}
+
 /* A full pool has no page for owners: the block stays whose it was. */
 static void no_room_for_owners(void)
 {
@@ -334,6 +384,7 @@ int main(void)
     RUN(owners_do_not_stick);
     RUN(what_is_refused);
     RUN(closing);
+    RUN(two_tasks);
     RUN(no_room_for_owners);
     RUN(traders);
     RUN(statistics);
