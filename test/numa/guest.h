@@ -23,6 +23,7 @@ extern shmem_topology_t topology;
 
 /* Cases of the other files. */
 void pool_cases(void);
+void region_cases(void);
 void measure_cases(void);
 
 static inline void run_on_processor(int processor)

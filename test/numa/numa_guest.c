@@ -351,6 +351,7 @@ static void all_checks(void *arg)
     RUN(hugetlb_runs_out);
     RUN(memory_of_a_cgroup);
     pool_cases();
+    region_cases();
     measure_cases();
     exit(harness_end());
 }
