@@ -462,6 +462,7 @@ void shmemi_arenas_remove(shmem_context_t context, const void *owner, void (*und
     shmemi_arena_object_t *o = owned_by_locked(a, owner);
     bool last = o && leave_locked(a, o, owner);
     uint64_t before = 0;
+    void *base = o ? o->base : NULL;
     if (last) {
         o->undo = undo;
         o->undo_arg = arg;
@@ -481,7 +482,7 @@ void shmemi_arenas_remove(shmem_context_t context, const void *owner, void (*und
         shmemi_log(SHMEM_LOG_INFO, LAYER,
                    "memory at %p was closed while operations have it pinned (%llu): it is unmapped "
                    "after them",
-                   (void *)o->base, (unsigned long long)(before & SHMEMI_OBJECT_PINS));
+                   base, (unsigned long long)(before & SHMEMI_OBJECT_PINS));
 }
 
 /* ---- of the context ---- */

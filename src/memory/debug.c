@@ -45,7 +45,7 @@ static shmem_status_t not_start(const shmemi_pool_t *pool, const shmemi_traced_t
 static shmem_status_t locate_plain(shmemi_pool_t *pool, const void *block, shmemi_traced_t *b)
 {
     shmemi_place_t place;
-    size_t bytes;
+    size_t bytes = 0;
     shmem_status_t status = shmemi_place_of(pool, block, &place);
     if (status)
         return status;

@@ -28,14 +28,9 @@ static bool is_spoiled(const check_t *c, shmemi_traced_t *b, int64_t *at)
 {
     const struct timespec pause = {0, PAUSE_NS};
     for (int i = 0; i < TRIES; i++) {
-        if (shmemi_trace_read(c->pool, b)) {
-            uint64_t word = b->trace.state;
-            if (shmemi_trace_state(word) >= SHMEMI_TRACE_FREEING || !shmemi_trace_is_damaged(b, at))
-                return false;
-            /* SYNC trace-state: acquire, if it is being freed now the guards were good before;
-             * pairs with release in publish() */
-            return atomic_load_explicit(shmemi_trace_word(b), memory_order_acquire) == word;
-        }
+        if (shmemi_trace_read(c->pool, b))
+            return shmemi_trace_state(b->trace.state) < SHMEMI_TRACE_FREEING &&
+                   shmemi_trace_is_damaged(b, at) && shmemi_trace_is_same(b);
         if (!shmemi_trace_state(b->trace.state))
             return false;
         nanosleep(&pause, NULL);

@@ -19,7 +19,20 @@ enum {
     EVIDENCE = 64 /* bytes alike that are no accident */
 };
 
-/* ---- bytes that others may look at, or spoil, at the same time ---- */
+/*
+ * Bytes that others may look at, or spoil, at the same time. Who walks over all blocks may read one
+ * that is freed meanwhile and whose memory becomes a user's again: he looks at the state before and
+ * after, and forgets what he read when it changed. ThreadSanitizer would call that a race, atomic
+ * or not.
+ */
+#if SHMEMI_TSAN
+#define RACY                  __attribute__((no_sanitize("thread"), noinline))
+#define LOAD(type, at, order) (*(const volatile type *)(const volatile void *)(at))
+#else
+#define RACY
+#define LOAD(type, at, order)                                                                      \
+    atomic_load_explicit((const _Atomic type *)(const void *)(at), memory_order_##order)
+#endif
 
 static void fill(unsigned char *at, uint64_t bytes, unsigned char value)
 {
@@ -33,20 +46,16 @@ static void fill(unsigned char *at, uint64_t bytes, unsigned char value)
 }
 
 /* Index of the first byte that is not `value`; `bytes`: all are. */
-static uint64_t first_other(const unsigned char *at, uint64_t bytes, unsigned char value)
+static RACY uint64_t first_other(const unsigned char *at, uint64_t bytes, unsigned char value)
 {
     uint64_t word = 0x0101010101010101ull * value, i = 0;
     while (i < bytes) {
-        if (!((uintptr_t)(at + i) % 8) && bytes - i >= 8 &&
-            atomic_load_explicit((const _Atomic uint64_t *)(const void *)(at + i),
-                                 memory_order_relaxed) == word) {
+        if (!((uintptr_t)(at + i) % 8) && bytes - i >= 8 && LOAD(uint64_t, at + i, relaxed) == word)
             i += 8;
-            continue;
-        }
-        if (atomic_load_explicit((const _Atomic unsigned char *)(at + i), memory_order_relaxed) !=
-            value)
+        else if (LOAD(unsigned char, at + i, relaxed) == value)
+            i++;
+        else
             return i;
-        i++;
     }
     return bytes;
 }
@@ -111,15 +120,22 @@ static void words_write(const shmemi_traced_t *b, size_t from, size_t to)
     }
 }
 
-static void words_read(shmemi_traced_t *b)
+static RACY void words_read(shmemi_traced_t *b)
 {
     _Atomic uint64_t *shared = words_of(b);
     unsigned char *t = (unsigned char *)&b->trace;
     for (size_t i = 0; i < TRACE_WORDS; i++) {
         /* SYNC trace-state: acquire, the state is read first; pairs with release in publish() */
-        uint64_t word = atomic_load_explicit(&shared[i], memory_order_acquire);
-        memcpy(t + 8 * i, &word, 8);
+        uint64_t word = LOAD(uint64_t, &shared[i], acquire);
+        __builtin_memcpy(t + 8 * i, &word, 8);
     }
+}
+
+RACY bool shmemi_trace_is_same(const shmemi_traced_t *b)
+{
+    /* SYNC trace-state: acquire, if it is being freed now the guards were good before; pairs with
+     * release in publish() */
+    return LOAD(uint64_t, words_of(b), acquire) == b->trace.state;
 }
 
 static void publish(shmemi_pool_t *pool, const shmemi_traced_t *b, shmemi_trace_state_t state)

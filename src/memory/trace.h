@@ -70,6 +70,8 @@ static inline shmemi_trace_state_t shmemi_trace_state(uint64_t word)
 
 /* The word in shared memory that holds the state. */
 _Atomic uint64_t *shmemi_trace_word(const shmemi_traced_t *block);
+/* Is the state still what it was when the trace was read? */
+bool shmemi_trace_is_same(const shmemi_traced_t *block);
 /* The word for `state` by this client. */
 uint64_t shmemi_trace_word_of(const shmemi_pool_t *pool, shmemi_trace_state_t state);
 
