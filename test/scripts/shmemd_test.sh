@@ -102,6 +102,16 @@ serve --private --address "@$mark"
 SHMEM_SERVER="@$mark" expect 0 "$BUILD_DIR/examples/hello"
 ended 0 # by itself
 
+if [ "$(id -u)" = 0 ]; then
+  serve --all-users --address "$scratch/socket"
+  [ "$(stat -c %a "$scratch/socket")" = 666 ] || fail "the socket is not open to all users"
+  kill -TERM $pid
+  ended 0
+else
+  expect 1 "$shmemd" --all-users
+  says err 'must run as root'
+fi
+
 SHMEM_LOG=info serve
 SHMEM_SERVER=$address expect 0 "$BUILD_DIR/examples/hello"
 kill -TERM $pid
