@@ -14,10 +14,11 @@
 enum {
     STEP = SHMEMI_HUGE_PAGE >> SHMEMI_PAGE_SHIFT, /* pages: borders of what is grown */
     STEP_ORDER = 9,
-    STEP_MOST = 1 << 18, /* 1 GiB, unless more is asked for */
-    SHARE = 8,           /* of what is there: this part more */
-    WAITS = 20,          /* slices for which others may be at work */
-    PAUSE_NS = 100000000 /* before a system without memory is asked again */
+    STEP_MOST = 1 << 18,   /* 1 GiB, unless more is asked for */
+    SHARE = 8,             /* of what is there: this part more */
+    WAITS = 20,            /* slices for which others may be at work */
+    STUCK_NS = 1000000000, /* before an arena is tried again at which others are stuck */
+    PAUSE_NS = 100000000   /* before a system without memory is asked again */
 };
 
 /* A stretch of an arena on which this thread works. */
@@ -114,6 +115,7 @@ static shmem_status_t finish_locked(const work_t *w, uint32_t page, uint32_t pag
         return status;
     shmemi_arena_commit(w->arena);
     SHMEMI_KILL_POINT("memory.grow.piece");
+    shmemi_bell_ring(w->pool->actor->roster, &w->pool->header->bell, NULL);
     return SHMEM_OK;
 }
 
@@ -144,26 +146,33 @@ static shmem_status_t fill(work_t *w, uint32_t *pieces, shmem_status_t *reserved
 
 /* Others work on what this thread needs. */
 typedef struct others {
-    const shmemi_pool_header_t *header;
-    uint64_t growths;
+    const shmemi_arena_t *arena;
+    uint64_t present;
 } others_t;
 
-static bool others_are_done(void *arg)
+static bool others_got_on(void *arg)
 {
     const others_t *o = arg;
-    /* SYNC pool-growths: acquire, pairs with release in shmemi_grow() */
-    return atomic_load_explicit(&o->header->growths, memory_order_acquire) != o->growths;
+    return shmemi_arena_present(o->arena) != o->present;
 }
 
-static bool wait_for_others(shmemi_pool_t *pool)
+static bool wait_for_others(shmemi_pool_t *pool, uint32_t index)
 {
-    others_t o = {pool->header, shmemi_pool_growths(pool)};
-    const shmemi_wait_t wait = {others_are_done, NULL, &o, SHMEMI_WAIT_BELL, pool->header};
+    const shmemi_arena_t *arena = &pool->arenas[index].arena;
+    others_t o = {arena, shmemi_arena_present(arena)};
+    const shmemi_wait_t wait = {others_got_on, NULL, &o, SHMEMI_WAIT_BELL, pool->header};
     shmem_status_t status = shmemi_wait_until(pool->actor, &pool->header->bell, &wait,
                                               shmemi_deadline_in(SHMEMI_SLICE_NS));
     if (status)
         shmemi_recover_sweep(pool, false);
     return !status;
+}
+
+/* 0: none. */
+static void pause_growth(shmemi_pool_t *pool, uint32_t index, int64_t ns)
+{
+    atomic_store_explicit(&pool->arenas[index].grow_after, ns ? shmemi_deadline_in(ns) : 0,
+                          memory_order_relaxed);
 }
 
 uint64_t shmemi_pool_growths(const shmemi_pool_t *pool)
@@ -180,10 +189,12 @@ shmem_status_t shmemi_grow(shmemi_pool_t *pool, uint32_t index, uint32_t pages, 
     shmem_status_t reserved, status = work_init(&w, pool, index);
     for (int i = 0; !status && (status = claim(&w, pages, align)) == SHMEM_ERR_BUSY; i++) {
         status = SHMEM_OK;
-        if (wait_for_others(pool))
+        if (wait_for_others(pool, index))
             return SHMEM_OK;
-        if (i == WAITS)
+        if (i == WAITS) {
+            pause_growth(pool, index, STUCK_NS);
             return SHMEM_ERR_NOMEM;
+        }
     }
     SHMEMI_KILL_POINT("memory.grow.claimed");
     if (!status)
@@ -195,10 +206,8 @@ shmem_status_t shmemi_grow(shmemi_pool_t *pool, uint32_t index, uint32_t pages, 
         /* SYNC pool-growths: release, the pages are free before it; pairs with acquire in
          * shmemi_pool_growths() */
         atomic_fetch_add_explicit(&pool->header->growths, 1, memory_order_release);
-        shmemi_bell_ring(pool->actor->roster, &pool->header->bell, NULL);
     }
-    atomic_store_explicit(&pool->arenas[index].grow_after,
-                          reserved ? shmemi_deadline_in(PAUSE_NS) : 0, memory_order_relaxed);
+    pause_growth(pool, index, reserved ? PAUSE_NS : 0);
     if (!reserved)
         return SHMEM_OK;
     *why = SHMEM_POOL_WHY_NO_MEMORY;

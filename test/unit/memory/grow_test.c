@@ -424,7 +424,8 @@ static void killed_and_not_buried(void)
     CHECK_STATUS(shmemi_pool_alloc_default(pool, 30 * MIB, &block), SHMEM_ERR_NOMEM);
     CHECK(harness_now() - start < 30);
     shmemi_roster_client_remove(world.roster, world.client[1].slot, true);
-    all_can_be_had(); /* sweeps */
+    harness_sleep(1.1); /* it is not tried at once again */
+    all_can_be_had();   /* sweeps */
     world_client_add(1);
     end();
 }

@@ -6,7 +6,7 @@
  */
 #include "pool_world.h"
 
-enum { ROUNDS = 400 * POOL_SOAK };
+enum { ROUNDS = 300 * POOL_SOAK };
 
 static shmemi_actor_t actor;
 static unsigned char *segment;
@@ -16,15 +16,19 @@ static void guarded_pool(uint64_t bytes)
 {
     world_make(8);
     shmem_pool_params_t params = SHMEM_POOL_PARAMS_INIT;
-    params.bytes = bytes;
+    params.bytes = bytes - bytes / 32; /* growing costs time */
+    params.limit = bytes;
     CHECK_OK(shmemi_pool_segment_bytes(bytes, 1, &segment_bytes));
+    shmemi_segment_params_t file = {"hostile", segment_bytes, SHMEMI_HUGE_OFF, 0};
+    uint64_t size, page;
+    CHECK_OK(shmemi_segment_create(&file, &world.fd, &size, &page));
     uint64_t unit = SHMEMI_DATA_ALIGN;
     unsigned char *range = mmap(NULL, segment_bytes + 4 * unit, PROT_NONE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(range != MAP_FAILED);
     segment = range + unit + (unit - (uintptr_t)range % unit) % unit;
-    CHECK(mmap(segment, segment_bytes, PROT_READ | PROT_WRITE,
-               MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == segment);
+    CHECK(mmap(segment, segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, world.fd,
+               0) == segment);
     world.memory = segment;
     world.segment_bytes = segment_bytes;
     CHECK_OK(shmemi_pool_format(segment, segment_bytes, &params, NULL));
@@ -71,7 +75,11 @@ static uint64_t strange_place(const shmemi_pool_t *p, uint64_t *seed)
 {
     const shmemi_layout_t *l = &p->layout;
     uint64_t r = world_random(seed), base = l->arenas;
-    switch (r % 8) {
+    switch (r % 10) {
+    case 8:
+    case 9: /* a task, but not its lock */
+        return l->tasks + (r >> 8 & 1) * sizeof(shmemi_task_t) + 64 +
+               (r >> 9) % (sizeof(shmemi_task_t) / 8 - 8) * 8;
     case 0:
         return (r >> 8) % 8 * 8; /* header */
     case 5:
@@ -90,6 +98,27 @@ static uint64_t strange_place(const shmemi_pool_t *p, uint64_t *seed)
         return base + l->pages +
                (r >> 8) % (2ull * (l->arena_pages < 600 ? l->arena_pages : 600)) * 8;
     }
+}
+
+/* Quotas, tasks, growth and what is told of them. */
+static void more_calls(shmemi_pool_t *p, uint64_t r)
+{
+    shmem_quota_t quota = SHMEM_QUOTA_INIT;
+    char name[SHMEM_TASK_NAME];
+    void *block;
+    uint64_t offset = 0, length = 0;
+    for (size_t i = 0; i < 4 && !shmemi_pool_task(p, i, name); i++)
+        shmemi_pool_quota_get(p, name, &quota);
+    quota.limit = r & 1 ? segment_bytes / 2 : UINT64_MAX;
+    shmemi_pool_quota_set(p, r & 2 ? "one" : NULL, &quota);
+    if (!shmemi_pool_alloc_timed(p, 100000, 0, 1000, &block))
+        shmemi_pool_root_set(p, block);
+    shmemi_pool_root_get(p, &block);
+    shmemi_pool_free(p, block);
+    for (int i = 0; i < 100 && shmemi_pool_present(p, offset + length, &offset, &length); i++)
+        CHECK(offset + length <= segment_bytes);
+    if (r & 4)
+        shmemi_pool_shrink(p, p->arena_bytes - p->arena_bytes / 32, NULL);
 }
 
 static void some_calls(shmemi_pool_t *p, uint64_t *seed)
@@ -120,6 +149,8 @@ static void some_calls(shmemi_pool_t *p, uint64_t *seed)
         }
         if (i % 20 == 0)
             shmemi_pool_trim(p);
+        if (i % 25 == 0)
+            more_calls(p, r);
         shmemi_pool_free(p, segment + (r >> 9) % segment_bytes);
     }
 }
@@ -129,7 +160,7 @@ static void round_of(void *arg)
 {
     uint64_t seed = *(uint64_t *)arg;
     shmemi_actor_t hostile;
-    alarm(20); /* a hang is a failure */
+    alarm(60); /* a hang is a failure */
     world_actor(&actor, 0);
     world_actor(&hostile, 1);
     shmemi_pool_t *p = world_attach(&actor, NULL), *q = world_attach(&hostile, NULL), *third;
@@ -170,11 +201,12 @@ static void anything_anywhere(uint64_t bytes, uint64_t seed)
     for (int i = 0; i < rounds; i++) {
         guarded_pool(bytes);
         uint64_t start = seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-        int end = harness_wait(harness_fork(round_of, &start), 30);
+        int end = harness_wait(harness_fork(round_of, &start), 90);
         if (end)
             harness_fail(__FILE__, __LINE__, "seed %#llx ended with %d", (unsigned long long)start,
                          end);
         munmap(segment, segment_bytes);
+        close(world.fd);
         munmap(world.roster, sizeof *world.roster);
     }
 }
