@@ -364,8 +364,8 @@ shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t
     if (status)
         return status;
     status = resize_claimed(pool, arena, page, old, pages);
-    /* whose block it was keeps it, if he still lives, when nothing came of it, and when another task
-     * than the caller's is charged for it: then closing the caller's view would not find it */
+    /* whose block it was keeps it, if he still lives, when nothing came of it, and when another
+     * task than the caller's is charged for it: then closing the caller's view would not find it */
     if ((status || shmemi_charge_task(arena, page) != pool->task) &&
         (shmemi_word_owner(before) == SHMEMI_OWNER_POOL ||
          shmemi_roster_client_alive(pool->actor->roster, shmemi_word_slot(before),

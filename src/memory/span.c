@@ -186,7 +186,7 @@ shmem_status_t shmemi_span_leave(shmemi_arena_t *arena, const shmemi_actor_t *ac
 {
     const shmemi_class_t *c = &classes->class[class];
     /* SYNC span-left: full fence, our bit is set before we look at the other bits and at the owner;
-     * pairs with those of the others who free, and with the one in take_span() */
+     * pairs with those of the others who free, and with the one in take_objects() */
     shmemi_full_fence();
     if (!is_left_over(arena, chunk, class, c))
         return SHMEM_OK;
