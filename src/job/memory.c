@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/fault.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "job/arenas.h"
 #include "job/graves.h"
@@ -323,9 +324,18 @@ shmem_status_t shmem_memory_destroy(shmem_memory_t memory)
 
 void shmemi_memory_drop_all(shmem_context_t c)
 {
+    unsigned objects = 0;
+    uint64_t bytes = 0;
     while (c->memories) {
         struct shmem_memory *m = c->memories;
         c->memories = m->next;
+        objects++;
+        bytes += m->bytes;
         bury(m);
     }
+    if (objects && !shmemi_context_is_inherited(c))
+        shmemi_log(SHMEM_LOG_WARN, LAYER,
+                   "the context ends with %u symmetric objects, %llu bytes on each PE, that were "
+                   "not destroyed",
+                   objects, (unsigned long long)bytes);
 }

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "base/fault.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "job/arenas.h"
 #include "job/graves.h"
@@ -344,6 +345,7 @@ void shmem_region_close(shmem_region_t region)
 void shmemi_region_drop_all(shmem_context_t context)
 {
     struct shmem_region *r;
+    unsigned open = 0;
     do {
         pthread_mutex_lock(&lock);
         r = regions;
@@ -354,7 +356,11 @@ void shmemi_region_drop_all(shmem_context_t context)
         pthread_mutex_unlock(&lock);
         if (r)
             bury(r);
+        open += r != NULL;
     } while (r);
+    if (open && !shmemi_context_is_inherited(context))
+        shmemi_log(SHMEM_LOG_INFO, LAYER, "the context ends with %u regions that were not closed",
+                   open);
 }
 
 /* ---- by name ---- */

@@ -376,6 +376,20 @@ static void leaks_of_plain_pools(void)
     CHECK_EQ(logged.count, 1);
 }
 
+static void leaks_of_symmetric_memory(void)
+{
+    shmem_memory_t first, second;
+    context = job_init(NULL, 0, 1);
+    CHECK_OK(shmem_memory_create(context, &first, 1000));
+    CHECK_OK(shmem_memory_create(context, &second, 2000));
+    CHECK_OK(shmem_memory_destroy(first));
+    shmem_log_set_sink(sink, NULL, SHMEM_LOG_WARN);
+    logged.count = 0;
+    CHECK_OK(shmem_context_finalize(context));
+    line_with("ends with 1 symmetric objects, 2000 bytes", "not destroyed");
+    CHECK_EQ(logged.count, 1);
+}
+
 /* ---- several processes ---- */
 
 typedef struct shared {
@@ -536,6 +550,7 @@ static void cases(void)
     RUN(no_false_alarms);
     RUN(leaks);
     RUN(leaks_of_plain_pools);
+    RUN(leaks_of_symmetric_memory);
     if (!harness_has_tsan()) {
         RUN(across_processes);
         RUN(kills);
