@@ -18,7 +18,7 @@ typedef struct job_server {
     char address[108];
 } job_server_t;
 
-static inline job_server_t job_server_start(void)
+static inline job_server_t job_server_start_for(int all_users)
 {
     job_server_t s = {0, ""};
     int ends[2];
@@ -29,6 +29,7 @@ static inline job_server_t job_server_start(void)
     if (s.pid == 0) {
         shmem_server_t server;
         shmem_server_params_t params = SHMEM_SERVER_PARAMS_INIT;
+        params.all_users = all_users;
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(ends[0]);
         CHECK_OK(shmem_server_create(&server, &params));
@@ -43,6 +44,11 @@ static inline job_server_t job_server_start(void)
     CHECK(n > 0);
     close(ends[0]);
     return s;
+}
+
+static inline job_server_t job_server_start(void)
+{
+    return job_server_start_for(0);
 }
 
 static inline void job_server_stop(job_server_t *s)

@@ -3,9 +3,12 @@
  * Regions between processes: users who are killed at every point leave nothing and change nothing
  * for the others; growth races; jobs of processes and of threads; opening again asks nobody.
  */
+#include <grp.h>
+#include <sys/mman.h>
+
 #include "base/fault.h"
 #include "job.h"
-#include "job/context.h"
+#include "job/region_handle.h"
 
 #define MIB (1ull << 20)
 
@@ -187,6 +190,168 @@ static void open_asks_nobody(void)
     job_server_stop(&job_server);
 }
 
+/* ---- what a program may do to a region, and to names of regions ---- */
+
+static void set_size(shmem_region_t region, uint64_t bytes)
+{
+    CHECK_EQ(pwrite(region->segment.fd, &bytes, sizeof bytes,
+                    (off_t)(region->segment.bytes - SHMEMI_PAGE)),
+             sizeof bytes);
+}
+
+static void size_that_is_overwritten(void)
+{
+    job_server = job_server_start();
+    shmem_context_t context = attach();
+    shmem_region_t region = make(context, "hurt", 4096, MIB), reader;
+    shmem_region_info_t info = {.size = sizeof info};
+    static const uint64_t sizes[] = {0, MIB + 1, UINT64_MAX, 1ull << 63};
+    map(region, SHMEM_MAP_READ_WRITE);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        set_size(region, sizes[i]);
+        CHECK_STATUS(shmem_region_info(region, &info), SHMEM_ERR_CORRUPT);
+        CHECK_STATUS(shmem_region_resize(region, 8192), SHMEM_ERR_CORRUPT);
+        CHECK_STATUS(shmem_region_protect(region, 0, 4096, SHMEM_MAP_READ), SHMEM_ERR_CORRUPT);
+        reader = open_for(context, "hurt", SHMEM_MAP_READ);
+        CHECK(!shmem_region_map(reader, SHMEM_MAP_READ));
+        CHECK_EQ(shmem_error_detail()->status, SHMEM_ERR_CORRUPT);
+        shmem_region_close(reader);
+    }
+    set_size(region, MIB); /* possible, and wrong: the server knows better */
+    shmem_region_entry_t entry;
+    size_t count;
+    CHECK_OK(shmem_region_list(context, &entry, 1, &count));
+    CHECK_EQ(entry.bytes, 4096);
+    set_size(region, 1);
+    CHECK_STATUS(shmem_region_resize(region, 2048), SHMEM_ERR_INVALID);
+    CHECK_OK(shmem_region_resize(region, 8192));
+    CHECK_EQ(bytes_of(region), 8192);
+    shmem_region_close(region);
+    CHECK_OK(shmem_context_finalize(context));
+    job_server_stop(&job_server);
+}
+
+static void called_like_a_region(void)
+{
+    job_server = job_server_start();
+    shmem_context_t context = attach();
+    shmemi_segment_request_t r = {.huge = SHMEMI_HUGE_OFF, .reserve = 1};
+    shmemi_segment_t one, two;
+    shmem_region_t region = NULL;
+    r.name = SHMEMI_REGION_PREFIX "small";
+    r.bytes = 4096;
+    CHECK_OK(shmemi_client_segment_create(context->client, &r, &one));
+    r.name = SHMEMI_REGION_PREFIX "plain";
+    r.bytes = 2 * 4096;
+    CHECK_OK(shmemi_client_segment_create(context->client, &r, &two));
+    CHECK_STATUS(shmem_region_open(context, "small", SHMEM_MAP_READ, &region), SHMEM_ERR_CORRUPT);
+    CHECK(!region);
+    region = open_for(context, "plain", SHMEM_MAP_READ_WRITE);
+    CHECK(!shmem_region_map(region, SHMEM_MAP_READ));
+    CHECK_EQ(shmem_error_detail()->status, SHMEM_ERR_CORRUPT);
+    shmem_region_close(region);
+    shmemi_client_segment_close(context->client, &one);
+    shmemi_client_segment_close(context->client, &two);
+    CHECK_OK(shmem_context_finalize(context));
+    job_server_stop(&job_server);
+}
+
+/* ---- threads of one context ---- */
+
+static shmem_context_t shared;
+
+/* All open, map, use, close and destroy the same few names. */
+static void busy(int rank, int n, void *arg)
+{
+    enum { ROUNDS = 300, NAMES = 3 };
+    unsigned seed = (unsigned)rank * 7919u + 1;
+    (void)n, (void)arg;
+    for (int i = 0; i < ROUNDS; i++) {
+        char name[16];
+        shmem_region_t region;
+        shmem_region_params_t params = SHMEM_REGION_PARAMS_INIT;
+        params.bytes = 8192;
+        params.limit = MIB;
+        seed = seed * 1103515245u + 12345u;
+        snprintf(name, sizeof name, "busy/%u", (seed >> 16) % NAMES);
+        shmem_status_t status = shmem_region_create(shared, name, &params, &region);
+        if (status == SHMEM_ERR_EXISTS)
+            status = shmem_region_open(shared, name, SHMEM_MAP_READ_WRITE, &region);
+        if (status == SHMEM_ERR_NOT_FOUND) /* destroyed or closed meanwhile */
+            continue;
+        CHECK_OK(status);
+        _Atomic uint64_t *memory = (_Atomic uint64_t *)map(region, SHMEM_MAP_READ_WRITE);
+        atomic_fetch_add(memory, 1);
+        if ((seed >> 20) % 8 == 0) {
+            status = shmem_region_destroy(shared, name);
+            CHECK(status == SHMEM_OK || status == SHMEM_ERR_NOT_FOUND);
+        }
+        if ((seed >> 20) % 8 == 1) {
+            status = shmem_region_resize(region, 16384);
+            CHECK(status == SHMEM_OK || status == SHMEM_ERR_INVALID);
+        }
+        atomic_fetch_add(memory, 1);
+        CHECK_OK(shmem_region_unmap(region));
+        shmem_region_close(region);
+    }
+}
+
+static void threads(void)
+{
+    job_server = job_server_start();
+    shared = attach();
+    uint64_t segments = counts(shared).segments;
+    size_t listed;
+    harness_pes(4, HARNESS_THREAD, 60, busy, NULL);
+    CHECK_EQ(counts(shared).segments, segments);
+    CHECK_OK(shmem_region_list(shared, NULL, 0, &listed));
+    CHECK_EQ(listed, 0);
+    CHECK_OK(shmem_context_finalize(shared));
+    job_server_stop(&job_server);
+}
+
+/* ---- two users ---- */
+
+static void stranger(void *arg)
+{
+    enum { STRANGER = 64001 };
+    shmem_region_t region;
+    (void)arg;
+    CHECK(setgroups(0, NULL) == 0 && setresgid(STRANGER, STRANGER, STRANGER) == 0);
+    CHECK(setresuid(STRANGER, STRANGER, STRANGER) == 0);
+    shmem_context_t context = attach();
+    CHECK_STATUS(shmem_region_open(context, "board", SHMEM_MAP_READ_WRITE, &region),
+                 SHMEM_ERR_ACCESS);
+    CHECK(strstr(shmem_error_detail()->text, "region 'board' belongs to user 0"));
+    CHECK(strstr(shmem_error_detail()->text, "access 0604; user 64001"));
+    CHECK_STATUS(shmem_region_destroy(context, "board"), SHMEM_ERR_ACCESS);
+    region = open_for(context, "board", SHMEM_MAP_READ);
+    CHECK_EQ(*map(region, SHMEM_MAP_READ), 4711);
+    CHECK_STATUS(shmem_region_protect(region, 0, 4096, SHMEM_MAP_READ_WRITE), SHMEM_ERR_ACCESS);
+    CHECK(mprotect(shmem_region_map(region, SHMEM_MAP_READ), 4096, PROT_READ | PROT_WRITE) != 0);
+    CHECK_STATUS(shmem_region_open(context, "secret", SHMEM_MAP_READ, &region), SHMEM_ERR_ACCESS);
+    region = make(context, "own", 4096, 0);
+    CHECK_OK(shmem_context_finalize(context));
+}
+
+static void two_users(void)
+{
+    if (geteuid() != 0)
+        SKIP("only root can become another user");
+    job_server = job_server_start_for(1);
+    shmem_context_t context = attach();
+    shmem_region_params_t params = SHMEM_REGION_PARAMS_INIT;
+    shmem_region_t board;
+    params.bytes = 4096;
+    params.access = SHMEM_ACCESS_OTHER_READ;
+    CHECK_OK(shmem_region_create(context, "board", &params, &board));
+    *map(board, SHMEM_MAP_READ_WRITE) = 4711;
+    make(context, "secret", 4096, 0);
+    CHECK_EQ(harness_wait(harness_fork(stranger, NULL), 20), 0);
+    CHECK_OK(shmem_context_finalize(context));
+    job_server_stop(&job_server);
+}
+
 /* ---- jobs ---- */
 
 static void pe(int rank, int n, void *arg)
@@ -232,6 +397,10 @@ int main(void)
 {
     RUN(users_are_killed);
     RUN(open_asks_nobody);
+    RUN(size_that_is_overwritten);
+    RUN(called_like_a_region);
+    RUN(threads);
+    RUN(two_users);
     RUN(in_jobs);
     return harness_end();
 }
