@@ -285,26 +285,31 @@ static void no_room_for_owners(void)
 
 /* ---- many at once ---- */
 
-enum { TRADERS = 4, TRADES = 3000, BOXES = 16 };
+enum { TRADERS = 4, TRADES = 4000, BOXES = 16, CLOSES = 250 };
 
 static _Atomic(void *) box[BOXES];
 
-/* Allocate, give, put into a box; take from a box, hold, free. */
+/* Allocate, give, put into a box; take from a box, hold, free; now and then close and open again:
+ * spans become the pool's while others free and hold what is in them. */
 static void *trader(void *arg)
 {
-    shmemi_pool_t *pool = arg;
-    uint64_t seed = 77 + (uintptr_t)arg;
+    int self = (int)(intptr_t)arg;
+    uint64_t seed = 77 + (uint64_t)self * 1000003;
     for (int i = 0; i < TRADES; i++) {
-        void *mine = world_alloc(pool, 100 + world_random(&seed) % 600);
+        if (i % CLOSES == CLOSES - 1) {
+            shmemi_pool_detach(view[self]);
+            view[self] = world_attach(&actor[self], NULL);
+        }
+        void *mine = world_alloc(view[self], 100 + world_random(&seed) % 600);
         *(uint64_t *)mine = (uint64_t)(uintptr_t)mine;
-        CHECK_OK(shmemi_pool_give(pool, mine));
+        CHECK_OK(shmemi_pool_give(view[self], mine));
         void *other = atomic_exchange(&box[world_random(&seed) % BOXES], mine);
         if (!other)
             continue;
         if (world_random(&seed) % 4)
-            CHECK_OK(shmemi_pool_hold(pool, other));
+            CHECK_OK(shmemi_pool_hold(view[self], other));
         CHECK(*(uint64_t *)other == (uint64_t)(uintptr_t)other);
-        CHECK_OK(shmemi_pool_free(pool, other));
+        CHECK_OK(shmemi_pool_free(view[self], other));
     }
     return NULL;
 }
@@ -314,7 +319,7 @@ static void traders(void)
     begin();
     pthread_t thread[TRADERS];
     for (int i = 0; i < TRADERS; i++)
-        CHECK(pthread_create(&thread[i], NULL, trader, view[i]) == 0);
+        CHECK(pthread_create(&thread[i], NULL, trader, (void *)(intptr_t)i) == 0);
     for (int i = 0; i < TRADERS; i++)
         pthread_join(thread[i], NULL);
     CHECK_OK(shmemi_pool_check(view[0]));
