@@ -240,6 +240,14 @@ shmem_status_t shmem_region_protect(shmem_region_t region, uint64_t offset, uint
 
 /* ---- size ---- */
 
+static shmem_mapping_t mapped_for(const struct shmem_region *region)
+{
+    shmemi_regions_lock();
+    shmem_mapping_t rights = region->mapped;
+    shmemi_regions_unlock();
+    return rights;
+}
+
 shmem_status_t shmem_region_resize(shmem_region_t region, uint64_t bytes)
 {
     uint64_t before;
@@ -265,7 +273,7 @@ shmem_status_t shmem_region_resize(shmem_region_t region, uint64_t bytes)
         return SHMEM_OK;
     status = shmemi_client_segment_grow(region->context->client, &region->segment, bytes);
     SHMEMI_KILL_POINT("job.region.grown");
-    if (!status && region->maps) {
+    if (!status && mapped_for(region)) {
         fill(region, before, bytes);
         shmemi_arenas_grown(region->context, region);
     }
@@ -290,9 +298,7 @@ shmem_status_t shmem_region_info(shmem_region_t region, shmem_region_info_t *inf
                                   .uid = region->segment.uid,
                                   .gid = region->segment.gid,
                                   .access = region->segment.access,
-                                  .rights = (shmem_mapping_t)region->segment.rights};
-    shmemi_regions_lock();
-    info->mapped = region->mapped;
-    shmemi_regions_unlock();
+                                  .rights = (shmem_mapping_t)region->segment.rights,
+                                  .mapped = mapped_for(region)};
     return SHMEM_OK;
 }
