@@ -3,7 +3,8 @@
  * Making segments that take long (filling 1 GiB of pages can take a second), in threads of their
  * own, so that the server notices deaths and serves others meanwhile.
  *
- * A job holds its entry by one `waiting`; the thread touches nothing but its job.
+ * A job holds its entry by one `waiting`; the thread touches nothing but its job. So many run at
+ * once; the others wait for their turn, oldest first.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -22,8 +23,9 @@ enum { JOBS = 16, TEXT_BYTES = SHMEMI_WIRE_TEXT };
 typedef struct shmemi_job {
     struct shmemi_job *next;
     shmemi_entry_t *entry;
-    pthread_t thread;
-    int event; /* eventfd to write when done */
+    bool started, threaded;
+    pthread_t thread; /* if threaded */
+    int event;        /* eventfd to write when done */
     shmemi_spec_t spec;
     uint64_t grow_to; /* 0: make it */
     /* results, valid once `done` */
@@ -56,25 +58,40 @@ static unsigned jobs_running(shmem_server_t server)
 {
     unsigned n = 0;
     for (shmemi_job_t *job = server->jobs; job; job = job->next)
-        n++;
+        n += job->started;
     return n;
 }
 
 /* Signals belong to the program's threads: this one takes none. */
-static int start_thread(shmemi_job_t *job)
+static bool start_thread(shmemi_job_t *job)
 {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error =
-        SHMEMI_FAULT("node.reserve.thread") ? 11 : pthread_create(&job->thread, NULL, job_run, job);
+    job->threaded = !SHMEMI_FAULT("node.reserve.thread") &&
+                    pthread_create(&job->thread, NULL, job_run, job) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return error;
+    job->started = job->threaded;
+    return job->threaded;
+}
+
+/* The turn of the oldest that waits, if one does; newest are first in the list. */
+static bool start_next(shmem_server_t server)
+{
+    shmemi_job_t *oldest = NULL;
+    for (shmemi_job_t *job = server->jobs; job; job = job->next)
+        if (!job->started)
+            oldest = job;
+    if (oldest && !start_thread(oldest)) {
+        oldest->started = true; /* no thread to be had: here, then */
+        job_run(oldest);
+    }
+    return oldest != NULL;
 }
 
 static shmem_status_t job_start(shmem_server_t server, shmemi_entry_t *entry, uint64_t grow_to)
 {
-    shmemi_job_t *job = jobs_running(server) < JOBS ? calloc(1, sizeof *job) : NULL;
+    shmemi_job_t *job = calloc(1, sizeof *job);
     if (!job)
         return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER, "no thread to make segment '%s'",
                             entry->spec.name);
@@ -83,7 +100,7 @@ static shmem_status_t job_start(shmem_server_t server, shmemi_entry_t *entry, ui
     job->spec = entry->spec;
     job->grow_to = grow_to;
     job->fd = entry->fd;
-    if (start_thread(job)) {
+    if (jobs_running(server) < JOBS && !start_thread(job)) {
         free(job);
         return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER, "no thread to make segment '%s'",
                             entry->spec.name);
@@ -110,7 +127,12 @@ static void job_finish(shmem_server_t server, shmemi_job_t **link)
 {
     shmemi_job_t *job = *link;
     *link = job->next;
-    pthread_join(job->thread, NULL);
+    if (job->threaded)
+        pthread_join(job->thread, NULL);
+    else if (!job->started) { /* the server ends */
+        job->status = SHMEM_ERR_SERVER_LOST;
+        snprintf(job->text, sizeof job->text, "the node server ends");
+    }
     if (job->status == SHMEM_OK && !job->grow_to)
         shmemi_table_ready(&server->table, job->entry, job->fd, job->bytes, job->page_bytes);
     job->entry->waiting--;
@@ -137,6 +159,8 @@ void shmemi_reserve_collect(shmem_server_t server)
         else
             link = &(*link)->next;
     }
+    while (jobs_running(server) < JOBS && start_next(server))
+        ;
 }
 
 void shmemi_reserve_fini(shmem_server_t server)

@@ -222,6 +222,40 @@ static void creator_dies_waiting(void)
     fixture_end(f);
 }
 
+/* More at once than the server has threads for: all get theirs. */
+static void many_at_once(void)
+{
+    enum { MANY = 40 };
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *client = fixture_attach(f);
+    shmemi_wire_message_t m;
+    int fds[MANY];
+    for (int i = 0; i < MANY; i++) {
+        fds[i] = fixture_raw(f);
+        fixture_hello(&m);
+        CHECK(fixture_send(fds[i], &m, m.header.bytes, NULL, 0));
+        CHECK_EQ(fixture_receive(fds[i], &m), (int)sizeof(shmemi_wire_welcome_t));
+    }
+    for (int i = 0; i < MANY; i++) {
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_CREATE, 2);
+        m.create.bytes = (8 << 20) + 4096;
+        m.create.flags = SHMEMI_CREATE_RESERVE;
+        m.create.huge = SHMEMI_HUGE_OFF;
+        m.create.node = -1;
+        CHECK(fixture_send(fds[i], &m, m.header.bytes, NULL, 0));
+    }
+    for (int i = 0; i < MANY; i++) {
+        CHECK_EQ(fixture_receive(fds[i], &m), (int)sizeof(shmemi_wire_segment_t));
+        shmemi_wire_begin(&m, SHMEMI_WIRE_GOODBYE, 3);
+        CHECK(fixture_send(fds[i], &m, m.header.bytes, NULL, 0));
+        close(fds[i]);
+    }
+    FIXTURE_AWAIT(client, segments, 0);
+    FIXTURE_AWAIT(client, clients, 1);
+    shmemi_client_detach(client);
+    fixture_end(f);
+}
+
 static void server_failures(void)
 {
     static const struct {
@@ -277,6 +311,7 @@ int main(void)
     RUN(freed_memory_returns);
     RUN(made_by_a_thread);
     RUN(creator_dies_waiting);
+    RUN(many_at_once);
     RUN(server_failures);
     RUN(two_servers);
     return harness_end();
