@@ -152,8 +152,8 @@ static void ask_pidfd(shmem_server_t server, shmemi_peer_t *peer, uint32_t seque
 static void hello_refuse(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,
                          shmem_status_t status)
 {
-    if (shmemi_connection_refuse(server, peer, sequence, status))
-        shmemi_connection_lost(server, peer);
+    shmemi_connection_refuse(server, peer, sequence, status);
+    shmemi_connection_lost(server, peer);
 }
 
 void shmemi_clients_hello(shmem_server_t server, shmemi_peer_t *peer,

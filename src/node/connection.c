@@ -140,27 +140,26 @@ void shmemi_connection_lost(shmem_server_t server, shmemi_peer_t *peer)
 
 /* ---- answers ---- */
 
-bool shmemi_connection_answer(shmem_server_t server, shmemi_peer_t *peer,
+void shmemi_connection_answer(shmem_server_t server, shmemi_peer_t *peer,
                               const shmemi_wire_message_t *message, int fd)
 {
     if (peer->socket.fd < 0)
-        return false;
+        return;
     SHMEMI_KILL_POINT("node.answer.ready");
     shmem_status_t status =
         shmemi_socket_send(peer->socket.fd, message, message->header.bytes, &fd, fd >= 0, 0);
     SHMEMI_KILL_POINT("node.answer.sent");
     if (peer->record)
         peer->record->request.header.magic = 0; /* whatever comes now is not done twice */
-    if (status == SHMEM_OK)
-        return true;
+    if (status == SHMEM_OK || status == SHMEM_ERR_SERVER_LOST)
+        return; /* who has closed may have left last words: who reads them finds the end, too */
     if (status == SHMEM_ERR_TIMEOUT)
         shmemi_log(SHMEM_LOG_WARN, LAYER, "process %d does not read its answers",
                    (int)peer->who.pid);
     shmemi_connection_lost(server, peer);
-    return false;
 }
 
-bool shmemi_connection_refuse(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,
+void shmemi_connection_refuse(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,
                               shmem_status_t status)
 {
     shmemi_wire_message_t message;
@@ -168,15 +167,15 @@ bool shmemi_connection_refuse(shmem_server_t server, shmemi_peer_t *peer, uint32
     shmemi_log(SHMEM_LOG_INFO, LAYER, "refused process %d: %s: %s", (int)peer->who.pid,
                shmem_status_name(status), text);
     shmemi_wire_error(&message, sequence, status, text);
-    return shmemi_connection_answer(server, peer, &message, -1);
+    shmemi_connection_answer(server, peer, &message, -1);
 }
 
 /* Tell the peer what it did wrong, and part. */
 static void part(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,
                  shmem_status_t status)
 {
-    if (shmemi_connection_refuse(server, peer, sequence, status))
-        shmemi_connection_lost(server, peer);
+    shmemi_connection_refuse(server, peer, sequence, status);
+    shmemi_connection_lost(server, peer);
 }
 
 /* ---- requests ---- */
@@ -278,6 +277,7 @@ bool shmemi_connection_receive(shmem_server_t server, shmemi_peer_t *peer)
     size_t got = 0;
     if (peer->socket.fd < 0)
         return false;
+    message->bytes[SHMEMI_WIRE_MAX - 1] = 0; /* a missing page could lose what comes, when killed */
     shmem_status_t status =
         shmemi_socket_receive(peer->socket.fd, message, sizeof *message, &got, fds, &nfds, 0);
     if (status == SHMEM_ERR_TIMEOUT)

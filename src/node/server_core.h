@@ -176,11 +176,11 @@ void shmemi_connection_accept(shmem_server_t server);
 void shmemi_connection_redo(shmem_server_t server, shmemi_peer_t *peer);
 /* Receive and serve one message. False: none was there. */
 bool shmemi_connection_receive(shmem_server_t server, shmemi_peer_t *peer);
-/* Send an answer with at most one descriptor (-1: none). False: the connection was given up. */
-bool shmemi_connection_answer(shmem_server_t server, shmemi_peer_t *peer,
+/* Send an answer with at most one descriptor (-1: none). */
+void shmemi_connection_answer(shmem_server_t server, shmemi_peer_t *peer,
                               const shmemi_wire_message_t *message, int fd);
 /* Send the calling thread's error detail. */
-bool shmemi_connection_refuse(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,
+void shmemi_connection_refuse(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,
                               shmem_status_t status);
 /* The connection ends: half-open peers go, attached ones become suspects. */
 void shmemi_connection_lost(shmem_server_t server, shmemi_peer_t *peer);

@@ -43,7 +43,7 @@ typedef struct shmemi_state_peer {
     shmemi_credentials_t who;
     uint64_t death; /* it was the death of this number; 0: none yet */
     char name[SHMEMI_CLIENT_NAME];
-    shmemi_wire_message_t request;
+    _Alignas(SHMEMI_WIRE_MAX) shmemi_wire_message_t request; /* in one page */
 } shmemi_state_peer_t;
 
 /* How often a client has a segment open, and the request that changed that. */

@@ -421,7 +421,77 @@ static void deaths_meanwhile(void)
     all_gone();
 }
 
-/* ---- rights ---- */
+/* ---- rights and quotas ---- */
+
+enum { QUOTA = 65536, PART = 40960 };
+
+static shmemi_pool_t *as_tenant(const pool_user_t *u)
+{
+    shmemi_pool_t *pool = NULL;
+    shmemi_pool_source_t source = {.memory = u->memory,
+                                   .segment_bytes = u->segment.bytes,
+                                   .actor = shmemi_client_actor(u->client),
+                                   .topology = u->topology,
+                                   .task = "tenant",
+                                   .fd = u->segment.fd};
+    CHECK_OK(shmemi_pool_attach(&source, &pool));
+    return pool;
+}
+
+static void tenant_dies(void *arg)
+{
+    pool_user_t u;
+    void *block;
+    pool_user_open(&u, arg, false);
+    CHECK_OK(shmemi_pool_alloc(as_tenant(&u), PART / 4, 0, SHMEM_POOL_NEAREST, 0, &block));
+    raise(SIGKILL);
+}
+
+static uint64_t held(const pool_user_t *u)
+{
+    shmem_quota_t quota = SHMEM_QUOTA_INIT;
+    CHECK_OK(shmemi_pool_quota_get(u->pool, "tenant", &quota));
+    CHECK_EQ(quota.limit, QUOTA);
+    return quota.held;
+}
+
+static void quotas_stay(void)
+{
+    fixture_server_t *f = start(NULL, 0, false);
+    shmem_quota_t quota = SHMEM_QUOTA_INIT;
+    pool_user_t u;
+    void *block, *other;
+    pool_user_open(&u, f, true);
+    quota.limit = QUOTA;
+    CHECK_OK(shmemi_pool_quota_set(u.pool, "tenant", &quota));
+    shmemi_pool_t *tenant = as_tenant(&u);
+    CHECK_OK(shmemi_pool_alloc(tenant, PART, 0, SHMEM_POOL_NEAREST, 0, &block));
+    uint64_t before = held(&u);
+    CHECK(before >= PART);
+    pid_t keeper = fixture_keeper_of(f->pid);
+    kill(keeper, SIGSTOP); /* for a while there is no server */
+    kill(f->pid, SIGSTOP);
+    kill(f->pid, SIGKILL);
+    CHECK_STATUS(shmemi_pool_alloc(tenant, PART, 0, SHMEM_POOL_NEAREST, 0, &other),
+                 SHMEM_ERR_QUOTA);
+    kill(keeper, SIGCONT);
+    CHECK_EQ(harness_wait(harness_fork(tenant_dies, f), 20), -SIGKILL);
+    kill_server(f);
+    FIXTURE_AWAIT(u.client, deaths, 1);
+    double end = harness_now() + 10;
+    while (held(&u) != before && harness_now() < end)
+        harness_sleep(0.001);
+    CHECK_EQ(held(&u), before);
+    CHECK_STATUS(shmemi_pool_alloc(tenant, PART, 0, SHMEM_POOL_NEAREST, 0, &other),
+                 SHMEM_ERR_QUOTA);
+    CHECK_OK(shmemi_pool_free(tenant, block));
+    CHECK_OK(shmemi_pool_alloc(tenant, PART, 0, SHMEM_POOL_NEAREST, 0, &block));
+    CHECK_OK(shmemi_pool_free(tenant, block));
+    shmemi_pool_detach(tenant);
+    CHECK_EQ(held(&u), 0);
+    pool_user_close(&u);
+    all_gone();
+}
 
 static void as_another_user(void *arg)
 {
@@ -453,6 +523,7 @@ int main(void)
     RUN(given_up_when_it_crashes_always);
     RUN(deaths_meanwhile);
     RUN(other_users_stay_out);
+    RUN(quotas_stay);
     RUN(at_any_time);
     RUN(at_every_point);
     return harness_end();
