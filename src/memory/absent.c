@@ -27,51 +27,70 @@ static bool record(shmemi_arena_t *arena, uint32_t page, uint32_t pages, uint64_
            shmemi_arena_set(arena, &arena->page[page].word, client | SHMEMI_PAGE_ABSENT);
 }
 
-/* Are the pages [begin, end) free, or absent and nobody's? *busy: some are absent and somebody's.
- */
-static bool is_open(const shmemi_arena_t *arena, uint32_t begin, uint64_t end, bool *busy)
+/* Blocks one behind the other that are free, or absent and nobody's. */
+typedef struct run {
+    uint64_t start, end;
+    uint64_t absent, absent_end; /* from the first absent page to the last; equal: there is none */
+} run_t;
+
+/* Where a block of `pages` pages on a border of `unit` would lie in the run, first so that some of
+ * its pages are absent; false: nowhere. */
+static bool fits(const run_t *run, uint32_t pages, uint64_t unit, uint32_t *begin)
 {
-    uint32_t head;
-    if (!shmemi_buddy_locate(arena, begin, &head))
+    uint64_t low = run->absent + 1 > pages ? run->absent + 1 - pages : 0;
+    uint64_t from = ((low > run->start ? low : run->start) + unit - 1) & ~(unit - 1);
+    if (run->absent == run->absent_end || from >= run->absent_end || from + pages > run->end)
         return false;
-    for (uint64_t page = head; page < end;) {
-        uint64_t word = word_at(arena, (uint32_t)page);
-        uint32_t pages = shmemi_buddy_length(arena, (uint32_t)page, word);
-        if (!pages || (shmemi_word_kind(word) != SHMEMI_PAGE_FREE && word != SHMEMI_PAGE_ABSENT)) {
-            *busy |= shmemi_word_kind(word) == SHMEMI_PAGE_ABSENT;
-            return false;
-        }
-        page += pages;
-    }
+    *begin = (uint32_t)from;
     return true;
 }
 
-/* The first place where a block of `pages` pages aligned to 2^order would lie on free and absent
- * pages only. */
-static shmem_status_t find(shmemi_arena_t *arena, uint32_t pages, unsigned order, uint32_t *begin)
+/* The run goes on with this block, or begins anew behind it. */
+static void run_add(run_t *run, uint64_t page, uint32_t pages, uint64_t word)
+{
+    uint64_t end = page + pages;
+    if (word == SHMEMI_PAGE_ABSENT) {
+        run->absent = run->absent == run->absent_end ? page : run->absent;
+        run->absent_end = end;
+    } else if (shmemi_word_kind(word) != SHMEMI_PAGE_FREE) {
+        *run = (run_t){.start = end};
+    }
+    run->end = end;
+}
+
+/* The block at `page`, and, if it is free, those before it. */
+static bool run_begin(const shmemi_arena_t *arena, uint64_t page, run_t *run)
+{
+    uint32_t head = (uint32_t)page;
+    if (page < arena->pages && !shmemi_buddy_locate(arena, (uint32_t)page, &head))
+        return false;
+    while (shmemi_buddy_free_before(arena, head, &head))
+        ;
+    *run = (run_t){.start = head, .end = head};
+    return true;
+}
+
+/* The first place where a block of `pages` pages on a border of 2^align would lie on free and
+ * absent pages only. */
+static shmem_status_t find(shmemi_arena_t *arena, uint32_t pages, unsigned align, uint32_t *begin)
 {
     _Atomic uint64_t *hint = &arena->control->state[SHMEMI_STATE_ABSENT_FROM];
-    uint64_t from = shmemi_arena_get(hint), page, first = arena->pages;
-    uint32_t head;
+    uint64_t from = shmemi_arena_get(hint), first = arena->pages;
     bool busy = false, found = false;
-    for (page = from; page < arena->pages && !found;) {
-        if (!shmemi_buddy_locate(arena, (uint32_t)page, &head))
-            return corrupt(arena, (uint32_t)page);
-        uint64_t word = word_at(arena, head);
-        page = (uint64_t)head + shmemi_buddy_length(arena, head, word);
-        if (shmemi_word_kind(word) != SHMEMI_PAGE_ABSENT)
-            continue;
-        if (head < first)
-            first = head;
-        uint32_t window = head >> order << order;
-        uint64_t end = (uint64_t)window + shmemi_buddy_extent(arena, window, order);
-        if (end - window >= pages && is_open(arena, window, end, &busy)) {
-            *begin = window;
-            found = true;
-            continue;
-        }
-        busy |= word != SHMEMI_PAGE_ABSENT;
-        page = end > page ? end : page;
+    run_t run;
+    if (!run_begin(arena, from < arena->pages ? from : arena->pages, &run))
+        return corrupt(arena, (uint32_t)from);
+    while (run.end < arena->pages && !found) {
+        uint32_t page = (uint32_t)run.end;
+        uint64_t word = word_at(arena, page);
+        uint32_t length = shmemi_buddy_length(arena, page, word);
+        if (!length)
+            return corrupt(arena, page);
+        if (shmemi_word_kind(word) == SHMEMI_PAGE_ABSENT && page < first)
+            first = page;
+        busy |= shmemi_word_kind(word) == SHMEMI_PAGE_ABSENT && word != SHMEMI_PAGE_ABSENT;
+        run_add(&run, page, length, word);
+        found = fits(&run, pages, (uint64_t)1 << align, begin);
     }
     if (first > from && !shmemi_arena_set(arena, hint, first))
         return corrupt(arena, (uint32_t)first);
@@ -115,16 +134,13 @@ shmem_status_t shmemi_absent_claim(shmemi_arena_t *arena, shmemi_absent_owner_t 
                                    uint32_t pages, unsigned align, uint32_t step, uint32_t *begin,
                                    uint32_t *end)
 {
-    unsigned order = shmemi_log2_ceil(pages);
+    unsigned border = shmemi_buddy_border(pages);
     uint32_t page;
-    if (order < align)
-        order = align;
-    shmem_status_t status = find(arena, pages, order, begin);
+    shmem_status_t status = find(arena, pages, align > border ? align : border, begin);
     if (status)
         return status;
-    uint64_t stop = (uint64_t)*begin + shmemi_buddy_extent(arena, *begin, order);
-    if (stop < (uint64_t)*begin + step)
-        stop = (uint64_t)*begin + step;
+    uint64_t stop = (uint64_t)*begin + (pages > step ? pages : step);
+    stop = (stop + SHMEMI_ABSENT_UNIT - 1) & ~(uint64_t)(SHMEMI_ABSENT_UNIT - 1);
     if (stop > arena->pages)
         stop = arena->pages;
     if (!shmemi_buddy_locate(arena, *begin, &page))

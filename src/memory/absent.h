@@ -19,7 +19,10 @@
 
 #include "memory/buddy.h"
 
-enum { SHMEMI_ABSENT_PIECE = 1 << 16 }; /* most pages that are reserved or returned at a time */
+enum {
+    SHMEMI_ABSENT_PIECE = 1 << 16, /* most pages that are reserved or returned at a time */
+    SHMEMI_ABSENT_UNIT = 512       /* claims end on borders of so many pages: 2 MiB */
+};
 
 /* Who reserves or returns: the client, as in a word, and the thread's row. */
 typedef struct shmemi_absent_owner {

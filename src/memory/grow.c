@@ -6,14 +6,12 @@
 #include "base/status.h"
 #include "memory/absent.h"
 #include "memory/keepers.h"
-#include "os/reserve.h"
 #include "os/segment.h"
 
 #define LAYER "memory"
 
 enum {
-    STEP = SHMEMI_HUGE_PAGE >> SHMEMI_PAGE_SHIFT, /* pages: borders of what is grown */
-    STEP_ORDER = 9,
+    UNIT_ORDER = 9,        /* what is returned: 2 MiB at least */
     STEP_MOST = 1 << 18,   /* 1 GiB, unless more is asked for */
     SHARE = 8,             /* of what is there: this part more */
     WAITS = 20,            /* slices for which others may be at work */
@@ -59,25 +57,23 @@ static void raise_high(shmemi_pool_t *pool)
 /* ---- growing ---- */
 
 /* Pages by which the arena should grow at least. */
-static uint32_t step_of(const shmemi_arena_t *arena, uint32_t pages)
+static uint32_t step_of(const shmemi_arena_t *arena)
 {
     uint64_t step = shmemi_arena_present(arena) / SHARE;
     if (step > STEP_MOST)
         step = STEP_MOST;
-    if (step < pages)
-        step = pages;
-    step = (step + STEP - 1) & ~(uint64_t)(STEP - 1);
-    return step && step < arena->pages ? (uint32_t)step : arena->pages;
+    if (step < SHMEMI_ABSENT_UNIT)
+        step = SHMEMI_ABSENT_UNIT;
+    return step < arena->pages ? (uint32_t)step : arena->pages;
 }
 
-/* Claim a stretch; its end is rounded to 2 MiB where that is absent, too. */
 static shmem_status_t claim(work_t *w, uint32_t pages, unsigned align)
 {
     shmem_status_t status = shmemi_arena_lock(w->arena, w->pool->actor, SHMEMI_FOREVER);
     if (status)
         return status;
-    status = shmemi_absent_claim(w->arena, w->owner, pages, align, step_of(w->arena, pages),
-                                 &w->begin, &w->end);
+    status = shmemi_absent_claim(w->arena, w->owner, pages, align, step_of(w->arena), &w->begin,
+                                 &w->end);
     return shmemi_arena_unlock(w->arena, w->pool->actor, status);
 }
 
@@ -235,7 +231,7 @@ static bool idlest(const shmemi_pool_t *pool, const bool *done, uint32_t *index)
 static shmem_status_t return_piece(work_t *w, uint32_t most, uint32_t *pages)
 {
     const shmemi_actor_t *actor = w->pool->actor;
-    unsigned least = w->arena->pages < STEP ? 0 : STEP_ORDER;
+    unsigned least = w->arena->pages < SHMEMI_ABSENT_UNIT ? 0 : UNIT_ORDER;
     uint32_t page;
     shmem_status_t status = shmemi_arena_lock(w->arena, actor, SHMEMI_FOREVER);
     if (status)

@@ -160,6 +160,30 @@ static void aligned(void)
     end();
 }
 
+/* A block of no power of two grows into what is left, and joins what is free before it. */
+static void into_what_is_left(void)
+{
+    begin(2 * MIB, 10 * MIB);
+    void *a = world_alloc(pool, 2 * MIB), *b = world_alloc(pool, 5 * MIB), *c;
+    CHECK(info_of(pool).bytes >= 7 * MIB);
+    CHECK_OK(shmemi_pool_free(pool, a));
+    c = world_alloc(pool, 3 * MIB);
+    CHECK_EQ(info_of(pool).bytes, 10 * MIB);
+    a = world_alloc(pool, 2 * MIB);
+    CHECK_EQ(world_used(pool), 10 * MIB);
+    CHECK_OK(shmemi_pool_free(pool, a));
+    CHECK_OK(shmemi_pool_free(pool, b));
+    CHECK(shrink(3 * MIB) >= 6 * MIB); /* all 2 MiB that are idle */
+    b = world_alloc(pool, 7 * MIB);    /* beside c, partly absent or all of it */
+    CHECK_EQ(world_used(pool), 10 * MIB);
+    CHECK_OK(shmemi_pool_free(pool, b));
+    CHECK_OK(shmemi_pool_free(pool, c));
+    b = world_alloc(pool, 10 * MIB);
+    memset(b, 1, 10 * MIB);
+    CHECK_OK(shmemi_pool_free(pool, b));
+    end();
+}
+
 /* Only idle 2 MiB go; what is in use stays and keeps its content. */
 static void only_what_is_idle(void)
 {
@@ -436,6 +460,7 @@ int main(void)
     RUN(odd_sizes);
     RUN(in_steps);
     RUN(aligned);
+    RUN(into_what_is_left);
     RUN(only_what_is_idle);
     RUN(without_a_descriptor);
     RUN(present_ranges);
