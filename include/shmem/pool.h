@@ -283,9 +283,10 @@ SHMEM_API shmem_status_t shmem_pool_check(shmem_pool_t pool);
 SHMEM_API shmem_status_t shmem_pool_trim(shmem_pool_t pool);
 
 /* Return idle memory to the system until `keep` bytes of capacity are left or nothing idle is
- * left (2 MiB at a time; after shmem_pool_trim() of the caller). The pool grows again when it has
- * to, up to its limit (of one that does not grow: up to its first size). *returned (may be NULL):
- * bytes. Errors: STATE, CORRUPT. */
+ * left (2 MiB at a time; after shmem_pool_trim() of the caller). Nothing is returned as long as an
+ * engine of some process knows the pool (shmem/arena.h). The pool grows again when it has to, up to
+ * its limit (of one that does not grow: up to its first size). *returned (may be NULL): bytes.
+ * Errors: STATE, CORRUPT. */
 SHMEM_API shmem_status_t shmem_pool_shrink(shmem_pool_t pool, uint64_t keep, uint64_t *returned);
 
 /*

@@ -149,6 +149,13 @@ static bool pin_object(shmemi_arena_object_t *o, uint32_t epoch)
     return true;
 }
 
+static bool is_full(shmemi_arenas_t *a, const shmemi_arena_found_t *found)
+{
+    shmemi_arena_object_t *o = shmemi_arenas_object(a, found->object);
+    uint64_t state = atomic_load_explicit(&o->state, memory_order_relaxed);
+    return state >> 32 == found->object_epoch && (state & SHMEMI_OBJECT_PINS) == SHMEMI_OBJECT_PINS;
+}
+
 static shmem_status_t pin_found(shmem_context_t context, shmem_engine_t engine, const void *pointer,
                                 shmemi_arena_found_t *found)
 {
@@ -165,10 +172,15 @@ static shmem_status_t pin_found(shmem_context_t context, shmem_engine_t engine, 
         status = shmemi_arenas_lock(a, "shmem_arena_pin");
         if (status)
             return status;
-        bool ending = a->ending;
+        bool ending = a->ending, full = is_full(a, found);
         shmemi_arenas_unlock(a);
         if (ending)
             return unusable(context, "shmem_arena_pin");
+        if (full)
+            return shmemi_fail(SHMEM_ERR_LIMIT, LAYER,
+                               "shmem_arena_pin: the object at %p has %llu pins, the most that it "
+                               "can have: are pins forgotten?",
+                               found->info.base, (unsigned long long)SHMEMI_OBJECT_PINS);
     }
 }
 
