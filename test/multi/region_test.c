@@ -331,6 +331,14 @@ static void stranger(void *arg)
     CHECK(mprotect(shmem_region_map(region, SHMEM_MAP_READ), 4096, PROT_READ | PROT_WRITE) != 0);
     CHECK_STATUS(shmem_region_open(context, "secret", SHMEM_MAP_READ, &region), SHMEM_ERR_ACCESS);
     region = make(context, "own", 4096, 0);
+    shmem_pool_t pool;
+    void *block;
+    CHECK_STATUS(shmem_pool_open(context, "readable", &pool), SHMEM_ERR_ACCESS);
+    CHECK_OK(shmem_pool_open(context, "open", &pool));
+    CHECK_OK(shmem_pool_alloc(pool, 5000, &block));
+    memset(block, 1, 5000);
+    CHECK_OK(shmem_pool_free(pool, block));
+    CHECK_STATUS(shmem_pool_destroy(context, "open"), SHMEM_ERR_ACCESS);
     CHECK_OK(shmem_context_finalize(context));
 }
 
@@ -347,6 +355,13 @@ static void two_users(void)
     CHECK_OK(shmem_region_create(context, "board", &params, &board));
     *map(board, SHMEM_MAP_READ_WRITE) = 4711;
     make(context, "secret", 4096, 0);
+    shmem_pool_params_t pool_params = SHMEM_POOL_PARAMS_INIT;
+    shmem_pool_t pool;
+    pool_params.bytes = MIB;
+    pool_params.access = SHMEM_ACCESS_OTHER_READ;
+    CHECK_OK(shmem_pool_create(context, "readable", &pool_params, &pool));
+    pool_params.access |= SHMEM_ACCESS_OTHER_WRITE;
+    CHECK_OK(shmem_pool_create(context, "open", &pool_params, &pool));
     CHECK_EQ(harness_wait(harness_fork(stranger, NULL), 20), 0);
     CHECK_OK(shmem_context_finalize(context));
     job_server_stop(&job_server);
