@@ -156,9 +156,10 @@ void shmemi_death_repair(shmem_server_t server, shmemi_peer_t *peer, bool died)
 {
     shmemi_roster_client_t *row = &server->roster->clients[peer->slot];
     if (died) {
-        if (!peer->record->death) /* once, however often this is begun */
+        if (!peer->record->death) { /* counted once, however often this is begun */
             peer->record->death = server->state->deaths + 1;
-        server->state->deaths = peer->record->death;
+            server->state->deaths = peer->record->death;
+        }
         shmemi_log(SHMEM_LOG_WARN, LAYER, "client %u (%s, process %d) died", peer->slot, peer->name,
                    (int)peer->who.pid);
         shmemi_server_observe(server, SHMEM_SERVER_DIED, peer);

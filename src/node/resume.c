@@ -220,6 +220,8 @@ static shmem_status_t load_peer(shmem_server_t server, uint32_t slot, shmemi_sta
     peer->epoch = record->epoch;
     peer->lacks_membarrier = record->lacks_membarrier;
     peer->record = record;
+    if (record->death > server->state->deaths) /* its number is taken, if not counted yet */
+        server->state->deaths = record->death;
     memcpy(peer->name, record->name, sizeof peer->name);
     shmemi_peers_append(&server->attached, peer);
     server->by_slot[slot] = peer;
