@@ -27,7 +27,6 @@ shmemi_heap_arena_t shmemi_heap_none = {
 static _Thread_local shmemi_heap_t *thread_heaps;
 static pthread_mutex_t heaps_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t heaps_left = PTHREAD_COND_INITIALIZER; /* private to this process */
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_key; /* its value is only a mark */
 static int setup_error;
 
@@ -103,7 +102,9 @@ static void fork_child(void)
     pthread_mutex_unlock(&heaps_lock);
 }
 
-static void setup(void)
+/* Before anybody makes an actor: keys are cleaned up in the order in which they were made, so a
+ * thread that ends leaves its heaps while its rows of the rosters are still its own. */
+__attribute__((constructor)) static void setup(void)
 {
     setup_error = pthread_key_create(&thread_key, thread_end);
     if (!setup_error)
@@ -181,7 +182,6 @@ uint32_t shmemi_heap_flush(shmemi_heap_t *heap, uint32_t index)
 
 shmemi_heap_t *shmemi_heap_lookup(shmemi_pool_t *pool)
 {
-    pthread_once(&once, setup);
     const shmemi_self_t *self = shmemi_self(pool->actor);
     if (!self)
         return NULL;
