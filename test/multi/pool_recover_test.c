@@ -25,24 +25,55 @@ static bool is_elsewhere(const char *name)
     return false;
 }
 
-/* All points that the sources have: none can be forgotten. */
-static void points_find(void)
+/* The names that a command of the shell finds, into names[MOST_POINTS]; returns their number. */
+static int names_find(const char *command, char (*names)[64])
 {
-    n_points = 0;
-    const char *source = getenv("SOURCE_DIR");
-    char command[512];
-    if (!source)
-        SKIP("SOURCE_DIR is not set: which fault points there are is in the sources");
-    snprintf(command, sizeof command,
-             "cat '%s'/src/memory/*.[ch] | grep -o 'SHMEMI_KILL_POINT(\"[a-z._]*\"' | "
-             "cut -d'\"' -f2 | sort -u",
-             source);
+    int n = 0;
     FILE *list = popen(command, "r");
     CHECK(list);
-    while (n_points < MOST_POINTS && fscanf(list, "%63s", points[n_points]) == 1)
-        n_points += !is_elsewhere(points[n_points]);
+    while (n < MOST_POINTS && fscanf(list, "%63s", names[n]) == 1)
+        n++;
     pclose(list);
-    CHECK(n_points > 50 && n_points < MOST_POINTS);
+    CHECK(n < MOST_POINTS);
+    return n;
+}
+
+static const char *source_dir(void)
+{
+    const char *source = getenv("SOURCE_DIR");
+    if (!source)
+        SKIP("SOURCE_DIR is not set: which fault points there are is in the sources");
+    return source;
+}
+
+#define POINTS_IN "grep -oh 'SHMEMI_KILL_POINT(\"[a-z._]*\"' %s/%s | cut -d'\"' -f2 | sort -u"
+
+/* All points that the layer has: none can be forgotten. */
+static void points_find(void)
+{
+    char command[512];
+    snprintf(command, sizeof command, POINTS_IN, source_dir(), "src/memory/*.[ch]");
+    int n = names_find(command, points);
+    n_points = 0;
+    for (int i = 0; i < n; i++)
+        if (!is_elsewhere(points[i]))
+            memmove(points[n_points++], points[i], sizeof points[i]);
+    CHECK(n_points > 50);
+}
+
+/* Those of creating and destroying pools are in other tests of this folder. */
+static void points_of_the_job_layer(void)
+{
+    char command[512];
+    snprintf(command, sizeof command, POINTS_IN, source_dir(), "src/job/pool*.c");
+    int n = names_find(command, points);
+    CHECK(n > 3);
+    for (int i = 0; i < n; i++) {
+        snprintf(command, sizeof command, "grep -qF '\"%.63s\"' %.300s/test/multi/pool_*_test.c",
+                 points[i], source_dir());
+        if (system(command) != 0)
+            harness_fail(__FILE__, __LINE__, "no test kills at %s", points[i]);
+    }
 }
 
 /* The victim dies at the n-th passage of a point; false: it lives, and is killed by hand. */
@@ -118,6 +149,7 @@ static void any_instant(void)
 }
 
 JOB_MAIN({
+    RUN(points_of_the_job_layer);
     RUN(every_point);
     RUN(every_point_of_debug_pools);
     RUN(any_instant);
