@@ -26,7 +26,8 @@ bool shmemi_peers_dead(shmem_context_t context, int rank);
 shmem_status_t shmemi_peers_check_deaths(shmem_context_t context, uint32_t *deaths);
 
 /*
- * Can everybody still be waited for? `deaths` as above. PEER_DEAD names the first dead PE, STATE one that left or is out of step.
+ * Can everybody still be waited for? `deaths` as above. PEER_DEAD names the first dead PE, STATE
+ * one that left or is out of step.
  */
 shmem_status_t shmemi_peers_check(shmem_context_t context, uint32_t *deaths);
 
