@@ -31,6 +31,15 @@ sort "$scratch/out" | diff "$scratch/wanted" - || fail "the guide's program prin
 expect 0 "$scratch/addup"
 says out '^PE 0 of 1: the sum is 1$'
 
+pools=$SOURCE_DIR/docs/guide/pools.md
+block "$pools" 'file: tenants.c' > "$scratch/tenants.c"
+build tenants
+expect 0 "$scratch/tenants"
+block "$pools" 'output: ./tenants' | diff "$scratch/out" - || fail "the program of pools.md prints something else"
+sed -n 's/^| `\(SHMEM_ERR_[A-Z_]*\)`.*/\1/p' "$pools" | while read -r code; do
+  grep -q "X($code," "$SOURCE_DIR/include/shmem/status.h" || fail "there is no $code"
+done || exit 1
+
 # the table: each error with a sentence that contains the words that the guide promises
 says_guide() { # status name, words: in the library's answer and in the guide
   grep -qF "$2" "$guide" || fail "the guide does not say '$2'"
