@@ -108,7 +108,7 @@ static void note(shmem_server_t server, shmemi_peer_t *peer, const shmemi_wire_h
     record->death = 0;
     memcpy(record->name, peer->name, sizeof record->name);
     record->request.hello = *hello;
-    shmemi_state_peer_publish(record);
+    shmemi_state_peer_publish(server->state, peer->slot);
 }
 
 /* From here on its death is noticed and repaired. */

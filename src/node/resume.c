@@ -90,7 +90,7 @@ static void fds_collect(const struct shmem_server *server, fds_t *fds)
     fds->count = 0;
     for (size_t i = 0; i < SHMEMI_COUNT(own); i++)
         fds_add(fds, own[i]);
-    for (uint32_t s = 0; s < SHMEMI_CLIENTS; s++)
+    for (uint32_t s = 1; s <= state->peers_used; s++)
         if (atomic_load_explicit(&state->peers[s].used, memory_order_relaxed)) {
             fds_add(fds, state->peers[s].socket);
             fds_add(fds, state->peers[s].life);
@@ -236,7 +236,7 @@ static shmem_status_t load_peer(shmem_server_t server, uint32_t slot, shmemi_sta
 static shmem_status_t load_peers(shmem_server_t server)
 {
     shmem_status_t status = SHMEM_OK;
-    for (uint32_t s = 1; s < SHMEMI_CLIENTS && status == SHMEM_OK; s++) {
+    for (uint32_t s = 1; s <= server->state->peers_used && status == SHMEM_OK; s++) {
         shmemi_state_peer_t *record = &server->state->peers[s];
         /* SYNC state-peer: acquire, pairs with release in shmemi_state_peer_publish() */
         if (atomic_load_explicit(&record->used, memory_order_acquire))

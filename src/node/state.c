@@ -106,10 +106,12 @@ void shmemi_state_hold_set(shmemi_state_t *state, uint32_t index, uint64_t word)
 
 /* ---- peers ---- */
 
-void shmemi_state_peer_publish(shmemi_state_peer_t *peer)
+void shmemi_state_peer_publish(shmemi_state_t *state, uint32_t slot)
 {
+    if (state->peers_used < slot)
+        state->peers_used = slot;
     /* SYNC state-peer: release, pairs with acquire in load_peers() */
-    atomic_store_explicit(&peer->used, 1, memory_order_release);
+    atomic_store_explicit(&state->peers[slot].used, 1, memory_order_release);
     SHMEMI_KILL_POINT("node.state.peer.published");
 }
 

@@ -59,8 +59,9 @@ typedef struct shmemi_state {
     uint64_t next_id, deaths, reclaimed;
     uint32_t thread_limit;
     bool had_client;
-    uint32_t segments_used, holds_used; /* records beyond these were never used */
-    uint32_t free_segment, free_hold;   /* lists; a successor makes them anew */
+    /* records beyond these were never used, and have no memory yet */
+    uint32_t peers_used, segments_used, holds_used;
+    uint32_t free_segment, free_hold; /* lists; a successor makes them anew */
     shmemi_state_peer_t peers[SHMEMI_CLIENTS];
     shmemi_state_segment_t segments[SHMEMI_TABLE_SEGMENTS + 1]; /* record 0 is none */
     shmemi_state_hold_t holds[SHMEMI_STATE_HOLDS + 1];
@@ -88,8 +89,8 @@ uint32_t shmemi_state_hold_take(shmemi_state_t *state, uint32_t slot, uint64_t s
 /* word 0: the record is free afterwards. */
 void shmemi_state_hold_set(shmemi_state_t *state, uint32_t index, uint64_t word);
 
-/* Make a record valid that has been filled in; make it free. */
-void shmemi_state_peer_publish(shmemi_state_peer_t *peer);
+/* Make the record of a slot valid that has been filled in; make it free. */
+void shmemi_state_peer_publish(shmemi_state_t *state, uint32_t slot);
 void shmemi_state_peer_drop(shmemi_state_peer_t *peer);
 
 /* For a successor: chain up the free records. */
