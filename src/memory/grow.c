@@ -227,6 +227,14 @@ static bool idlest(const shmemi_pool_t *pool, const bool *done, uint32_t *index)
     return best != 0;
 }
 
+static shmem_status_t release(const work_t *w, uint32_t page, uint32_t pages)
+{
+    if (SHMEMI_FAULT("memory.shrink.release"))
+        return shmemi_fail(SHMEM_ERR_INJECTED, LAYER, "injected at memory.shrink.release");
+    return shmemi_segment_release(w->pool->fd, place_of(w, page),
+                                  (uint64_t)pages << SHMEMI_PAGE_SHIFT);
+}
+
 /* Return one piece of at most `most` pages; *pages: how many. NOMEM: there is none. */
 static shmem_status_t return_piece(work_t *w, uint32_t most, uint32_t *pages)
 {
@@ -243,8 +251,7 @@ static shmem_status_t return_piece(work_t *w, uint32_t most, uint32_t *pages)
     if (status)
         return status;
     SHMEMI_KILL_POINT("memory.shrink.withdrawn");
-    shmem_status_t released = shmemi_segment_release(w->pool->fd, place_of(w, page),
-                                                     (uint64_t)*pages << SHMEMI_PAGE_SHIFT);
+    shmem_status_t released = release(w, page, *pages);
     SHMEMI_KILL_POINT("memory.shrink.released");
     status = shmemi_arena_lock(w->arena, actor, SHMEMI_FOREVER);
     if (status)

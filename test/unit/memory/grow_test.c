@@ -324,6 +324,21 @@ static void the_system_refuses(void)
     }
 }
 
+/* What the system does not take back stays usable. */
+static void the_system_takes_nothing_back(void)
+{
+    begin(16 * MIB, 16 * MIB);
+    uint64_t returned = 7;
+    shmemi_fault_arm("memory.shrink.release", SHMEMI_FAULT_FAIL, 1);
+    CHECK_STATUS(shmemi_pool_shrink(pool, 0, &returned), SHMEM_ERR_INJECTED);
+    shmemi_fault_disarm();
+    CHECK_EQ(returned, 7);
+    CHECK_EQ(info_of(pool).bytes, 16 * MIB);
+    CHECK_OK(shmemi_pool_check(pool));
+    CHECK_OK(shmemi_pool_free(pool, world_alloc(pool, 16 * MIB)));
+    end();
+}
+
 /* ---- at the same time ---- */
 
 static void grower(int rank, int n, void *arg)
@@ -467,6 +482,7 @@ int main(void)
     RUN(the_wanted_node_first);
     RUN(a_node_without_memory);
     RUN(the_system_refuses);
+    RUN(the_system_takes_nothing_back);
     RUN(threads_at_once);
     RUN(processes_at_once);
     RUN(killed_while_growing);
