@@ -408,16 +408,13 @@ static inline bool is_in_a_full_box(const void *p)
 }
 
 /* Empty the boxes. What lies in a full one is there; what a dead worker was busy with is there if
- * it was the pool's at that moment. */
+ * it was the pool's at that moment, or is nothing any more. */
 static inline void stage_empty_boxes(void)
 {
-    size_t bytes;
     for (int i = 0; i < BOXES; i++) {
         void *p = stage->box[i].p;
-        if (stage->box[i].state < BUSY || !p || is_in_a_full_box(p))
-            continue;
-        if (shmem_pool_block_bytes(stage_pool, p, &bytes) == SHMEM_OK)
-            CHECK_OK(shmem_pool_free(stage_pool, p));
+        if (stage->box[i].state >= BUSY && p && !is_in_a_full_box(p))
+            shmem_pool_free(stage_pool, p);
     }
     for (int i = 0; i < BOXES; i++) {
         if (stage->box[i].state == FULL) {
