@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools of a context: what the end of the context needs to know of pool_api.c. */
+/* Pools of a context: what the end of the context needs to know of pool_open.c. */
 #ifndef SHMEMI_JOB_POOL_API_H
 #define SHMEMI_JOB_POOL_API_H
 
