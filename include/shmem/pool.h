@@ -155,7 +155,8 @@ SHMEM_API shmem_status_t shmem_pool_block_bytes(shmem_pool_t pool, const void *b
  * Make the pool the owner of a block, or the caller. Who passes a block to another process gives
  * it before it tells the other, who holds it and frees it. A given block that nobody holds stays
  * until somebody frees it; what it costs stays charged to the task that allocated it, and moves to
- * the holder's task when it is held (QUOTA if that has no room; it stays the pool's then). A block
+ * the holder's task when it is held (QUOTA if that has no room; it stays the pool's then), but for
+ * small blocks: they are charged a span of blocks at a time, with whoever allocated them. A block
  * that somebody else owns can be held, too: it changes owners. Giving twice is harmless. Small
  * blocks: the first give or hold in a span of blocks takes a page from the pool. Errors: as
  * shmem_pool_free(), NOMEM, QUOTA.
