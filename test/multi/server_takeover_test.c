@@ -127,19 +127,43 @@ static void given_up_when_it_crashes_always(void)
     shmemi_client_detach(client);
 }
 
-/* A client dies while no server runs: the keeper is stopped. */
+typedef struct waiting {
+    fixture_server_t *f;
+    _Atomic int holds;
+} waiting_t;
+
+static void hold_blocks(void *arg)
+{
+    waiting_t *w = arg;
+    pool_user_t u;
+    void *block;
+    pool_user_open(&u, w->f, false);
+    for (int i = 0; i < 30; i++)
+        CHECK_OK(shmemi_pool_alloc(u.pool, (size_t)64 << i % 12, 0, SHMEM_POOL_NEAREST, 0, &block));
+    atomic_store(&w->holds, 1);
+    for (;;)
+        pause();
+}
+
+/* A client dies while no server runs. */
 static void deaths_meanwhile(void)
 {
     fixture_server_t *f = takeover_start(NULL, 0, false);
+    waiting_t *w = harness_shared(sizeof *w);
     pool_user_t u;
     pool_user_open(&u, f, true);
-    pid_t keeper = fixture_keeper_of(atomic_load(&f->serves)),
-          client = harness_fork(takeover_short_life, f);
-    kill(keeper, SIGSTOP);
+    w->f = f;
+    pid_t client = harness_fork(hold_blocks, w);
+    double end = harness_now() + 20;
+    while (!atomic_load(&w->holds)) {
+        CHECK(harness_now() < end);
+        harness_sleep(0.001);
+    }
+    CHECK(used_bytes(&u) > 0);
+    kill(f->pid, SIGSTOP);
+    kill(client, SIGKILL);
     CHECK_EQ(harness_wait(client, 20), -SIGKILL);
-    kill(f->pid, SIGKILL); /* mostly before it noticed */
-    harness_sleep(0.02);
-    kill(keeper, SIGCONT);
+    takeover_kill_server(f);
     FIXTURE_AWAIT(u.client, deaths, 1);
     takeover_await_used(&u, 0);
     CHECK_EQ(fixture_counts(u.client).clients, 1);
@@ -194,13 +218,10 @@ static void quotas_stay(void)
     CHECK_OK(shmemi_pool_alloc(tenant, PART, 0, SHMEM_POOL_NEAREST, 0, &block));
     uint64_t before = held(&u);
     CHECK(before >= PART);
-    pid_t keeper = fixture_keeper_of(f->pid);
-    kill(keeper, SIGSTOP); /* for a while there is no server */
-    kill(f->pid, SIGSTOP);
-    kill(f->pid, SIGKILL);
+    kill(f->pid, SIGSTOP); /* nobody needs a server for this */
     CHECK_STATUS(shmemi_pool_alloc(tenant, PART, 0, SHMEM_POOL_NEAREST, 0, &other),
                  SHMEM_ERR_QUOTA);
-    kill(keeper, SIGCONT);
+    takeover_kill_server(f);
     CHECK_EQ(harness_wait(harness_fork(tenant_dies, f), 20), -SIGKILL);
     takeover_kill_server(f);
     FIXTURE_AWAIT(u.client, deaths, 1);
