@@ -36,6 +36,7 @@ typedef struct attempt {
     const shmemi_request_t *r;
     uint32_t order[SHMEMI_POOL_NODES];
     uint32_t n;
+    bool sure;            /* the last try: hints do not count */
     shmem_pool_why_t why; /* what was in the way in the wanted arena */
     char reason[160];     /* of the system, or "" */
 } attempt_t;
@@ -95,7 +96,7 @@ static shmem_status_t try_arena(const attempt_t *a, unsigned class, uint32_t ind
 {
     if (class < SHMEMI_CLASSES)
         return shmemi_slab_alloc(a->heap, index, class, block);
-    return shmemi_large_alloc(a->heap, index, a->r->pages, a->r->alignment, block);
+    return shmemi_large_alloc(a->heap, index, a->r->pages, a->r->alignment, a->sure, block);
 }
 
 static void served(const attempt_t *a, unsigned class, uint32_t index)
@@ -263,6 +264,9 @@ static shmem_status_t serve(shmemi_heap_t *heap, const shmemi_request_t *r,
     shmem_status_t status = try_arenas(&a, r->class, growing ? 1 : a.n, block);
     if (is_short(status))
         status = try_harder(&a, status, growing, block);
+    a.sure = true;
+    if (status == SHMEM_ERR_NOMEM)
+        status = try_arenas(&a, SHMEMI_CLASSES, a.n, block);
     return is_short(status) ? give_up(&a, status, delay, ever) : status;
 }
 

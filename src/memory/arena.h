@@ -104,11 +104,13 @@ static inline uint64_t shmemi_arena_used(const shmemi_arena_t *arena)
 }
 
 /* Could an allocation of 2^order pages succeed now? Smaller free blocks beside each other may do. A
- * hint without the lock. */
+ * hint without the lock: while somebody holds it the mask may lack a block that he is just cutting,
+ * so then it says yes. It can still be wrong in either direction. */
 static inline bool shmemi_arena_may_have(const shmemi_arena_t *arena, unsigned order)
 {
     unsigned least = order > 2 ? order - 2 : 0;
-    return shmemi_arena_get(&arena->control->state[SHMEMI_STATE_MASK]) >> least;
+    return shmemi_arena_get(&arena->control->state[SHMEMI_STATE_MASK]) >> least ||
+           shmemi_arena_get(&arena->control->lock.word) != SHMEMI_MUTEX_FREE;
 }
 
 #endif

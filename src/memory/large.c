@@ -194,11 +194,11 @@ uint32_t shmemi_large_flush_all(shmemi_heap_t *heap)
 
 /* From the arena. NOMEM without a detail. */
 static shmem_status_t take(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t pages,
-                           uint64_t alignment, uint32_t *page)
+                           uint64_t alignment, bool sure, uint32_t *page)
 {
     unsigned align = alignment > SHMEMI_PAGE ? shmemi_log2_floor(alignment) - SHMEMI_PAGE_SHIFT : 0;
     unsigned order = shmemi_log2_ceil(pages);
-    if (!shmemi_arena_may_have(arena, order > align ? order : align))
+    if (!sure && !shmemi_arena_may_have(arena, order > align ? order : align))
         return SHMEM_ERR_NOMEM;
     shmem_status_t status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
     if (status)
@@ -209,7 +209,7 @@ static shmem_status_t take(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t 
 }
 
 shmem_status_t shmemi_large_alloc(shmemi_heap_t *heap, uint32_t index, uint32_t pages,
-                                  uint64_t alignment, void **block)
+                                  uint64_t alignment, bool sure, void **block)
 {
     shmemi_pool_t *pool = heap->pool;
     shmemi_arena_t *arena = &pool->arenas[index].arena;
@@ -220,7 +220,7 @@ shmem_status_t shmemi_large_alloc(shmemi_heap_t *heap, uint32_t index, uint32_t 
     shmem_status_t status = shmemi_quota_enter(pool, pool->task, pages, &entered);
     if (status)
         return status;
-    status = take(pool, arena, pages, alignment, &page);
+    status = take(pool, arena, pages, alignment, sure, &page);
     shmemi_quota_leave(pool, pool->task, entered);
     if (status)
         return status;

@@ -251,8 +251,9 @@ shmem_status_t shmemi_place_double_free(const void *block);
 
 /* ---- large.c: whole pages ---- */
 
+/* NOMEM without a detail; not `sure`: perhaps only because others are just at work there. */
 shmem_status_t shmemi_large_alloc(shmemi_heap_t *heap, uint32_t index, uint32_t pages,
-                                  uint64_t alignment, void **block);
+                                  uint64_t alignment, bool sure, void **block);
 shmem_status_t shmemi_large_free(shmemi_heap_t *heap, uint32_t index, uint64_t offset);
 /* Usable bytes, with the checks of free. */
 shmem_status_t shmemi_large_bytes(shmemi_pool_t *pool, uint32_t index, uint64_t offset,
