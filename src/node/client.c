@@ -227,6 +227,10 @@ shmem_status_t shmemi_client_attach(const shmemi_settings_t *settings, const cha
         return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "no memory for a client");
     status = settings->server[0] ? attach_to(client, settings, name)
                                  : shmemi_private_attach(client, settings, name);
+    if (status == SHMEM_ERR_SERVER_LOST)
+        shmemi_fail(status, LAYER,
+                    "the node server at %s ends whenever this program attaches to it",
+                    client->address);
     if (status) {
         shmemi_client_disconnect(client);
         client_free(client);

@@ -65,9 +65,13 @@ shmem_status_t shmemi_client_check(const shmemi_client_t *client)
                        "this context belongs to the parent of this forked process; make a new one");
 }
 
+/* Before there is a roster the attach goes on with the next server: nothing is lost yet. */
 static shmem_status_t lost(shmemi_client_t *client, const char *how)
 {
     atomic_store_explicit(&client->lost, true, memory_order_relaxed);
+    if (!client->roster)
+        return shmemi_quiet(SHMEM_ERR_SERVER_LOST, LAYER, "the node server at %s %s",
+                            client->address, how);
     return shmemi_fail(SHMEM_ERR_SERVER_LOST, LAYER,
                        "the node server at %s %s; what is mapped keeps working, new memory needs a "
                        "new context",

@@ -3,6 +3,7 @@
  * A killed server is replaced, and its clients notice nothing: no request fails, what is counted
  * stays exact, the dead are found dead by the successor.
  */
+#include "shmem/context.h"
 #include "takeover.h"
 
 /* ---- cases ---- */
@@ -173,6 +174,48 @@ static void deaths_meanwhile(void)
 
 /* ---- rights and quotas ---- */
 
+static void as_guest(void *arg)
+{
+    shmemi_segment_t segment;
+    if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
+        _exit(3);
+    shmemi_client_t *client = fixture_attach(arg);
+    CHECK_STATUS(shmemi_client_segment_open(client, "mine", SHMEMI_RIGHTS_READ, &segment),
+                 SHMEM_ERR_ACCESS);
+    CHECK_STATUS(shmemi_client_segment_open(client, "shown", SHMEMI_RIGHTS_WRITE, &segment),
+                 SHMEM_ERR_ACCESS);
+    CHECK_STATUS(shmemi_client_segment_unlink(client, "shown"), SHMEM_ERR_ACCESS);
+    CHECK_OK(shmemi_client_segment_open(client, "shown", SHMEMI_RIGHTS_READ, &segment));
+    CHECK_EQ(segment.access, SHMEM_ACCESS_OTHER_READ);
+    CHECK_EQ(segment.uid, 0);
+    shmemi_client_detach(client);
+}
+
+/* A server for all users: what may be opened how is as before. */
+static void access_stays(void)
+{
+    if (geteuid() != 0)
+        SKIP("only root can become another user");
+    fixture_server_t *f = fixture_new();
+    f->takeover = f->exit_when_unused = f->all_users = 1;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    fixture_start(f);
+    shmemi_client_t *client = fixture_attach(f);
+    shmemi_segment_request_t r = {
+        .name = "shown", .bytes = 4096, .huge = SHMEMI_HUGE_OFF, .access = SHMEM_ACCESS_OTHER_READ};
+    shmemi_segment_t mine = fixture_segment(client, "mine", 4096), shown;
+    CHECK_OK(shmemi_client_segment_create(client, &r, &shown));
+    for (int i = 0; i < 2; i++) {
+        takeover_kill_server(f);
+        CHECK_EQ(harness_wait(harness_fork(as_guest, f), 20), 0);
+    }
+    CHECK_EQ(fixture_counts(client).segments, 2);
+    shmemi_client_segment_close(client, &shown);
+    shmemi_client_segment_close(client, &mine);
+    shmemi_client_detach(client);
+    takeover_all_gone();
+}
+
 enum { QUOTA = 65536, PART = 40960 };
 
 static shmemi_pool_t *as_tenant(const pool_user_t *u)
@@ -270,6 +313,7 @@ int main(void)
     RUN(given_up_when_it_crashes_always);
     RUN(deaths_meanwhile);
     RUN(other_users_stay_out);
+    RUN(access_stays);
     RUN(quotas_stay);
     return harness_end();
 }
