@@ -317,6 +317,37 @@ static void a_view_ends_before_its_threads(void)
     end();
 }
 
+/* In the middle of an operation that cuts a block from the only free one. */
+static void *holds_the_lock(void *arg)
+{
+    shmemi_arena_t *arena = arg;
+    uint32_t page, pages;
+    CHECK_OK(shmemi_arena_lock(arena, &actor, SHMEMI_FOREVER));
+    CHECK_OK(shmemi_buddy_remove_largest(arena, 0, &page, &pages));
+    CHECK_EQ(pages, arena->pages);
+    atomic_store(&stage, 1);
+    harness_sleep(0.1);
+    CHECK_STATUS(shmemi_arena_unlock(arena, &actor, SHMEM_ERR_NOMEM), SHMEM_ERR_NOMEM);
+    return NULL;
+}
+
+/* However long that takes, nobody else is told that there is no memory. */
+static void nobody_mistakes_it_for_empty(void)
+{
+    static const size_t sizes[] = {100, 20000, 100000, 4 << 20};
+    for (size_t i = 0; i < SHMEMI_COUNT(sizes); i++) {
+        pthread_t thread;
+        begin(4 << 20);
+        atomic_store(&stage, 0);
+        CHECK(pthread_create(&thread, NULL, holds_the_lock, &pool->arenas[0].arena) == 0);
+        while (!atomic_load(&stage))
+            sched_yield();
+        CHECK_OK(shmemi_pool_free(pool, world_alloc(pool, sizes[i])));
+        CHECK(pthread_join(thread, NULL) == 0);
+        end();
+    }
+}
+
 /* ---- processes ---- */
 
 static void *handed[200];
@@ -362,6 +393,7 @@ int main(void)
     RUN(others_get_what_a_thread_does_not_need);
     RUN(views_side_by_side);
     RUN(a_view_ends_before_its_threads);
+    RUN(nobody_mistakes_it_for_empty);
     RUN(another_process_frees);
     return harness_end();
 }
