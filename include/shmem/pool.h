@@ -96,8 +96,9 @@ SHMEM_API void shmem_pool_close(shmem_pool_t pool);
 
 /*
  * Take the name away: nobody can open the pool any more (the name is free for another), nobody can
- * allocate from it (STATE), who has it open may use, free and close. Its creator's user and root
- * may. Errors: INVALID, NOT_FOUND, ACCESS, SERVER_LOST.
+ * allocate from it (STATE; small blocks that a thread has in its cache it may still get), who has it
+ * open may use, free and close. Its creator's user and root may. Errors: INVALID, NOT_FOUND,
+ * ACCESS, SERVER_LOST.
  */
 SHMEM_API shmem_status_t shmem_pool_destroy(shmem_context_t context, const char *name);
 
