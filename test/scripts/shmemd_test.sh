@@ -82,6 +82,27 @@ until_true 10 not_running "$successor" || fail "the successor does not end by SI
 until_true 10 not_running "$keeper" || fail "the keeper does not end with its server"
 [ ! -e "$scratch/socket" ] || fail "the socket is left by the successor"
 
+# killed again and again while two PEs work: they end well, whatever they ask it for meanwhile
+serve --address "$scratch/socket"
+keeper=$(pgrep -P $pid -x shmem-keeper) || fail "shmemd has no keeper"
+pes=()
+for rank in 0 1; do
+  SHMEM_SERVER=$scratch/socket SHMEM_JOB=$mark SHMEM_SIZE=2 SHMEM_RANK=$rank timeout 60 \
+    "$BUILD_DIR/examples/digits" "$SOURCE_DIR/examples/data/digits.csv" 20 > "$scratch/pe$rank" 2>&1 &
+  pes+=($!)
+done
+for _ in 1 2 3 4 5; do
+  kill -KILL "$(pgrep -P "$keeper" -x shmemd || echo $pid)" 2> /dev/null
+  sleep 0.1
+done
+for rank in 0 1; do
+  wait "${pes[$rank]}" || { cat "$scratch/pe$rank"; fail "PE $rank failed beside a server that is killed"; }
+done
+wait $pid 2> /dev/null
+pid=$(pgrep -P "$keeper" -x shmemd) || fail "no successor after five kills"
+kill -TERM "$pid"
+until_true 10 not_running "$keeper" || fail "the keeper does not end with its server"
+
 # killed together with its keeper: a stale socket is left, which the next one takes over
 serve --address "$scratch/socket"
 kill_both
