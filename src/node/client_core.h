@@ -45,7 +45,7 @@ struct shmemi_client {
     shmemi_actor_t actor;
     shmemi_opened_t *opened;
     uint32_t sequence, answered; /* of the last request, and of the last answer to one */
-    unsigned strays; /* segments that late answers opened: to be closed */
+    unsigned strays;             /* segments that late answers opened: to be closed */
     uint64_t stray[SHMEMI_STRAYS];
     unsigned fork_generation;
     atomic_bool lost;
