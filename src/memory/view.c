@@ -113,6 +113,26 @@ static shmem_status_t format_arenas(void *memory, const shmemi_layout_t *layout,
     return SHMEM_OK;
 }
 
+static void format_header(shmemi_pool_header_t *header, const shmemi_layout_t *layout,
+                          const shmem_pool_params_t *params, const shmem_topology_t topology)
+{
+    header->magic = SHMEMI_POOL_MAGIC;
+    header->version = SHMEMI_POOL_VERSION;
+    header->layout = shmemi_layout_hash();
+    header->bytes = shmemi_pool_capacity(params);
+    header->first_bytes = params->bytes;
+    header->debug = params->debug != 0;
+    header->nodes = layout->nodes;
+    header->policy = (uint32_t)params->policy;
+    header->node = (uint32_t)params->node;
+    header->chunk_shift = layout->chunk_shift;
+    for (uint32_t i = 0; i < layout->nodes; i++) {
+        shmem_topology_node_t node;
+        if (topology && shmem_topology_node(topology, (int)i, &node) == SHMEM_OK)
+            header->system_node[i] = (uint32_t)node.os_index + 1;
+    }
+}
+
 shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
                                   const shmem_pool_params_t *params,
                                   const shmem_topology_t topology)
@@ -120,33 +140,19 @@ shmem_status_t shmemi_pool_format(void *memory, uint64_t segment_bytes,
     shmemi_layout_t layout;
     shmemi_pool_header_t *header = memory;
     uint32_t nodes = topology ? (uint32_t)shmem_topology_nodes(topology) : 1;
-    uint64_t capacity = shmemi_pool_capacity(params);
     shmem_status_t status = check_params(params, nodes);
     if (!status)
-        status = shmemi_layout_compute(capacity, nodes, SHMEMI_CHUNK_BY_SIZE, &layout);
+        status = shmemi_layout_compute(shmemi_pool_capacity(params), nodes, SHMEMI_CHUNK_BY_SIZE,
+                                       &layout);
     if (status)
         return status;
     if (layout.segment_bytes > segment_bytes)
         return shmemi_fail(
             SHMEM_ERR_INVALID, LAYER, "a segment of %llu bytes for a pool that needs %llu",
             (unsigned long long)segment_bytes, (unsigned long long)layout.segment_bytes);
-    header->magic = SHMEMI_POOL_MAGIC;
-    header->version = SHMEMI_POOL_VERSION;
-    header->layout = shmemi_layout_hash();
-    header->segment_bytes = segment_bytes;
-    header->bytes = capacity;
-    header->first_bytes = params->bytes;
-    header->debug = params->debug != 0;
-    header->nodes = nodes;
-    header->policy = (uint32_t)params->policy;
-    header->node = (uint32_t)params->node;
-    header->chunk_shift = layout.chunk_shift;
-    for (uint32_t i = 0; i < nodes; i++) {
-        shmem_topology_node_t node;
-        if (topology && shmem_topology_node(topology, (int)i, &node) == SHMEM_OK)
-            header->system_node[i] = (uint32_t)node.os_index + 1;
-    }
     uint64_t first = shmemi_pool_first_length(params, (int)nodes);
+    format_header(header, &layout, params, topology);
+    header->segment_bytes = segment_bytes;
     atomic_store_explicit(&header->capacity_high, (first >> SHMEMI_PAGE_SHIFT) * nodes,
                           memory_order_relaxed);
     SHMEMI_KILL_POINT("memory.pool.header");
