@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "harness.h"
+#include "own_server.h"
 
 static shmem_context_t context;
 
@@ -386,6 +387,7 @@ static void the_reason_outlives_finalize(void)
 
 int main(void)
 {
+    pid_t server = own_server_start();
     RUN(misaligned_objects);
     RUN(no_topology);
     RUN(impossible_sizes);
@@ -398,5 +400,6 @@ int main(void)
     RUN(timeouts_say_what_is_missing);
     RUN(holders_are_named);
     RUN(the_reason_outlives_finalize);
+    own_server_stop(server);
     return harness_end();
 }
