@@ -7,7 +7,7 @@
 
 #define LAYER "memory"
 
-enum { CANDIDATES = 64 }; /* blocks of a list that a request looks at */
+enum { CANDIDATES = 128 }; /* blocks of a list that a request looks at */
 
 #define SET(arena, word, value)                                                                    \
     do {                                                                                           \
@@ -215,18 +215,22 @@ typedef struct place {
 } place_t;
 
 /* Could the block lie in the run around the free block at `page`, and is that run shorter than the
- * best one so far? A run of more than twice the pages is not followed further. */
+ * best one so far, or as short and at a lower address? A much longer one is not followed to its
+ * ends. */
 static void try_run(const shmemi_arena_t *arena, uint32_t page, uint32_t pages, unsigned align,
                     place_t *best)
 {
     uint32_t start = page, end = free_end_of(arena, page), next;
-    uint64_t most = 2 * (uint64_t)pages;
+    uint64_t most = 64 * (uint64_t)pages;
     while (end - start <= most && shmemi_buddy_free_before(arena, start, &next))
         start = next;
     while (end - start <= most && (next = free_end_of(arena, end)) != end)
         end = next;
     uint64_t unit = (uint64_t)1 << align, from = (start + unit - 1) & ~(unit - 1);
-    if (from + pages > end || (best->length && best->length <= end - start))
+    if (from + pages > end)
+        return;
+    uint32_t length = end - start;
+    if (best->length && (best->length < length || (best->length == length && best->page <= from)))
         return;
     *best = (place_t){(uint32_t)from, end - start};
 }
@@ -236,7 +240,7 @@ static shmem_status_t try_list(const shmemi_arena_t *arena, unsigned order, uint
                                unsigned align, place_t *best)
 {
     uint64_t entry = shmemi_arena_get(head_of(arena, order));
-    for (int i = 0; entry && i < CANDIDATES && best->length != pages; i++) {
+    for (int i = 0; entry && i < CANDIDATES; i++) {
         if (!is_entry(arena, entry, order))
             return corrupt(arena, "a free list holds impossible page", (uint32_t)entry - 1);
         try_run(arena, (uint32_t)entry - 1, pages, align, best);
@@ -408,7 +412,7 @@ bool shmemi_buddy_locate(const shmemi_arena_t *arena, uint32_t page, uint32_t *h
 {
     for (unsigned k = 0; k <= arena->top && k < 32; k++) {
         uint32_t p = page >> k << k, unit = 1u << k;
-        for (int i = 0; i <= 1 << SHMEMI_BUDDY_SIXTEENTHS; i++, p -= unit) {
+        for (int i = 0; i <= 1 << SHMEMI_BUDDY_BORDER; i++, p -= unit) {
             uint64_t word = shmemi_arena_get(&arena->page[p].word);
             if (shmemi_word_kind(word) != SHMEMI_PAGE_INTERIOR) {
                 *head = p;

@@ -11,7 +11,7 @@
  *                   the block at p XOR 2^k is not free with the order that would complete the pair
  *                   (pairs are merged; pages behind the end count as free)
  *                   at most one block of each order is cut off
- *                   a used block of n pages begins at a multiple of 2^max(ceil(log2(n)) - 4, 0)
+ *                   a used block of n pages begins at a multiple of 2^max(ceil(log2(n)) - 6, 0)
  *
  * Free blocks that lie one behind the other are a run. A request takes exactly the pages it asks
  * for, from the shortest run that it sees: it looks at a bounded number of blocks of each order. So
@@ -31,13 +31,13 @@
 /* The first `present` pages of a new arena are free, the others ABSENT. */
 shmem_status_t shmemi_buddy_format(shmemi_arena_t *arena, uint32_t present);
 
-enum { SHMEMI_BUDDY_SIXTEENTHS = 4 }; /* blocks begin on borders of 2^-4 of their size */
+enum { SHMEMI_BUDDY_BORDER = 6 }; /* blocks begin on borders of 2^-6 of their size */
 
 /* Borders on which a block of `pages` pages begins, as order. */
 static inline unsigned shmemi_buddy_border(uint32_t pages)
 {
     unsigned order = shmemi_log2_ceil(pages);
-    return order > SHMEMI_BUDDY_SIXTEENTHS ? order - SHMEMI_BUDDY_SIXTEENTHS : 0;
+    return order > SHMEMI_BUDDY_BORDER ? order - SHMEMI_BUDDY_BORDER : 0;
 }
 
 /* Allocate `pages` at a multiple of 2^align pages. The record of the first page becomes `word`; the

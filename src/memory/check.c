@@ -135,7 +135,7 @@ static shmem_status_t check_taken(walk_t *w, uint32_t page, uint64_t word, uint3
     if (task >= SHMEMI_TASKS)
         return violation(w, "a block is charged to no task, page", page);
     w->held[task] += pages;
-    unsigned order = shmemi_log2_ceil(pages), spare = SHMEMI_BUDDY_SIXTEENTHS;
+    unsigned order = shmemi_log2_ceil(pages), spare = SHMEMI_BUDDY_BORDER;
     if (order > spare && page & ((1u << (order - spare)) - 1))
         return violation(w, "a block is not aligned as its size demands, page", page);
     unsigned kind = shmemi_word_kind(word);
