@@ -75,9 +75,11 @@ SHMEM_API shmem_status_t shmem_pool_create(shmem_context_t context, const char *
 /*
  * Open an existing pool. One that the context has open already (its creator included) is the same
  * handle again, counted, without asking the server: each open, and the create, wants its
- * shmem_pool_close(). Users of a pool write to it: who may only read has no use for one.
+ * shmem_pool_close(). Users of a pool write to it: who may only read has no use for one. Waits up
+ * to 30 s for a creator that is still filling it, as long as that one lives.
  * Errors: INVALID, NOT_FOUND (also: its creator died while making it), BUSY (its creator is still
- * at it), ACCESS (its `access` does not let this user write), VERSION, CORRUPT, SERVER_LOST, STATE.
+ * at it; or closed here while operations of engines keep its memory), ACCESS (its `access` does not
+ * let this user write), LIMIT (127 tasks), VERSION, CORRUPT, NOMEM, SERVER_LOST, STATE.
  */
 SHMEM_API shmem_status_t shmem_pool_open(shmem_context_t context, const char *name,
                                          shmem_pool_t *pool);
@@ -96,8 +98,8 @@ SHMEM_API void shmem_pool_close(shmem_pool_t pool);
 
 /*
  * Take the name away: nobody can open the pool any more (the name is free for another), nobody can
- * allocate from it (STATE; small blocks that a thread has in its cache it may still get), who has it
- * open may use, free and close. Its creator's user and root may. Errors: INVALID, NOT_FOUND,
+ * allocate from it (STATE; small blocks that a thread has in its cache it may still get), who has
+ * it open may use, free and close. Its creator's user and root may. Errors: INVALID, NOT_FOUND,
  * ACCESS, SERVER_LOST.
  */
 SHMEM_API shmem_status_t shmem_pool_destroy(shmem_context_t context, const char *name);
