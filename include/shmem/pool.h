@@ -220,7 +220,7 @@ typedef struct {
     void *base;              /* first byte of the data, the same in all processes */
     uint64_t limit;          /* capacity up to which it grows */
     uint64_t bytes_high;     /* largest `bytes` ever */
-    uint64_t grown;          /* times that it grew */
+    uint64_t grown;          /* pieces of memory that it grew by, so far */
     uint64_t returned_bytes; /* returned to the system, in all */
     int debug;               /* 1: a debug pool */
 } shmem_pool_info_t;

@@ -101,12 +101,31 @@ static shmem_status_t reserve(const work_t *w, uint32_t page, uint32_t pages)
     return status;
 }
 
-/* The lock is held: the next piece and what became of the last one. */
+uint64_t shmemi_pool_growths(const shmemi_pool_t *pool)
+{
+    /* SYNC pool-growths: acquire, pairs with release in came_locked() */
+    return atomic_load_explicit(&pool->header->growths, memory_order_acquire);
+}
+
+/* A piece has memory: it is free when the operation ends. Whoever then allocates from it, or lists
+ * what is there, does so under the lock, and sees that something came. */
+static shmem_status_t came_locked(const work_t *w, uint32_t page, uint32_t pages)
+{
+    shmem_status_t status = shmemi_absent_fill(w->arena, page, pages);
+    if (status)
+        return status;
+    /* SYNC pool-growths: release, pairs with acquire in shmemi_pool_growths() */
+    atomic_fetch_add_explicit(&w->pool->header->growths, 1, memory_order_release);
+    SHMEMI_KILL_POINT("memory.grow.counted");
+    return SHMEM_OK;
+}
+
+/* The lock is held: what became of a piece. */
 static shmem_status_t finish_locked(const work_t *w, uint32_t page, uint32_t pages,
                                     shmem_status_t reserved)
 {
-    shmem_status_t status = reserved ? shmemi_absent_disown(w->arena, page, pages)
-                                     : shmemi_absent_fill(w->arena, page, pages);
+    shmem_status_t status =
+        reserved ? shmemi_absent_disown(w->arena, page, pages) : came_locked(w, page, pages);
     if (status)
         return status;
     shmemi_arena_commit(w->arena);
@@ -171,12 +190,6 @@ static void pause_growth(shmemi_pool_t *pool, uint32_t index, int64_t ns)
                           memory_order_relaxed);
 }
 
-uint64_t shmemi_pool_growths(const shmemi_pool_t *pool)
-{
-    /* SYNC pool-growths: acquire, pairs with release in shmemi_grow() */
-    return atomic_load_explicit(&pool->header->growths, memory_order_acquire);
-}
-
 shmem_status_t shmemi_grow(shmemi_pool_t *pool, uint32_t index, uint32_t pages, unsigned align,
                            shmem_pool_why_t *why)
 {
@@ -197,12 +210,8 @@ shmem_status_t shmemi_grow(shmemi_pool_t *pool, uint32_t index, uint32_t pages, 
         status = fill(&w, &pieces, &reserved);
     if (status)
         return status;
-    if (pieces) {
+    if (pieces)
         raise_high(pool);
-        /* SYNC pool-growths: release, the pages are free before it; pairs with acquire in
-         * shmemi_pool_growths() */
-        atomic_fetch_add_explicit(&pool->header->growths, 1, memory_order_release);
-    }
     pause_growth(pool, index, reserved ? PAUSE_NS : 0);
     if (!reserved)
         return SHMEM_OK;
@@ -256,8 +265,7 @@ static shmem_status_t return_piece(work_t *w, uint32_t most, uint32_t *pages)
     status = shmemi_arena_lock(w->arena, actor, SHMEMI_FOREVER);
     if (status)
         return status;
-    status = released ? shmemi_absent_fill(w->arena, page, *pages)
-                      : shmemi_absent_disown(w->arena, page, *pages);
+    status = released ? came_locked(w, page, *pages) : shmemi_absent_disown(w->arena, page, *pages);
     status = shmemi_arena_unlock(w->arena, actor, status);
     return status ? status : released;
 }

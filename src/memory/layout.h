@@ -210,7 +210,7 @@ typedef struct shmemi_pool_header {
     _Atomic uint32_t destroyed;      /* 1: its name is gone, nothing is allocated any more */
     _Atomic uint64_t root;           /* offset in the data + 1, 0: none */
     _Atomic uint64_t capacity_high;  /* most pages that ever had memory */
-    _Atomic uint64_t growths;        /* bumped after each growth */
+    _Atomic uint64_t growths;        /* pieces of memory that came (memory/grow.c) */
     _Atomic uint64_t returned_pages; /* returned to the system, in all */
     _Atomic uint64_t overruns, uses_after_free; /* found in a debug pool */
     shmemi_mutex_t tasks_lock;                  /* who gives a task its name */

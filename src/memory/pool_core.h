@@ -72,7 +72,8 @@ bool shmemi_pool_present(shmemi_pool_t *pool, uint64_t from, uint64_t *offset, u
  * least. */
 void shmemi_pool_mark_destroyed(void *memory);
 
-/* Number of growths so far, by all processes; when it changes, pages became present. */
+/* Number of pieces that came so far, by all processes: it changes before anybody can allocate from
+ * pages that became present. */
 uint64_t shmemi_pool_growths(const shmemi_pool_t *pool);
 
 /* What the actor holds that is charged to the view's task is given back; the view is gone. NULL is

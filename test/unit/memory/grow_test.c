@@ -334,6 +334,7 @@ static void the_system_takes_nothing_back(void)
     shmemi_fault_disarm();
     CHECK_EQ(returned, 7);
     CHECK_EQ(info_of(pool).bytes, 16 * MIB);
+    CHECK_EQ(shmemi_pool_growths(pool), 1); /* what was withdrawn for a moment came again */
     CHECK_OK(shmemi_pool_check(pool));
     CHECK_OK(shmemi_pool_free(pool, world_alloc(pool, 16 * MIB)));
     end();
@@ -426,11 +427,11 @@ static void all_can_be_had(void)
 
 static void killed_while_growing(void)
 {
-    static const char *const points[] = {"memory.absent.claimed",   "memory.absent.filled",
-                                         "memory.absent.withdrawn", "memory.grow.claimed",
-                                         "memory.grow.piece",       "memory.grow.reserved",
-                                         "os.segment.piece",        "memory.shrink.withdrawn",
-                                         "memory.shrink.released",  "memory.journal.changed"};
+    static const char *const points[] = {
+        "memory.absent.claimed",  "memory.absent.filled",  "memory.absent.withdrawn",
+        "memory.grow.claimed",    "memory.grow.piece",     "memory.grow.reserved",
+        "memory.grow.counted",    "os.segment.piece",      "memory.shrink.withdrawn",
+        "memory.shrink.released", "memory.journal.changed"};
     world_needs_kills();
     begin(2 * MIB, 30 * MIB);
     for (size_t i = 0; i < SHMEMI_COUNT(points); i++)
@@ -448,6 +449,38 @@ static void killed_while_growing(void)
                 break;
         }
     end();
+}
+
+static void count_told(void *told)
+{
+    ++*(int *)told;
+}
+
+/* Who grows the pool and dies has not told anybody: who then allocates there is told all the same.
+ */
+static void told_of_what_the_dead_brought(void)
+{
+    static const char *const points[] = {"memory.grow.counted", "memory.grow.piece"};
+    world_needs_kills();
+    for (int i = 0; i < 2; i++) {
+        int told = 0;
+        begin(2 * MIB, 30 * MIB);
+        pool->grown_arg = &told;
+        pool->grown = count_told;
+        void *first = world_alloc(pool, MIB);
+        CHECK_EQ(told, 0);
+        victim_t v = {points[i], 1, 1};
+        CHECK_EQ(harness_wait(harness_fork(grow_and_shrink, &v), 30), -SIGKILL);
+        world_bury(1);
+        uint64_t growths = shmemi_pool_growths(pool), there = info_of(pool).bytes;
+        CHECK(i == 0 || there > 2 * MIB); /* the operation that it was killed in came to its end */
+        void *second = world_alloc(pool, there - 2 * MIB ? there - 2 * MIB : MIB);
+        CHECK_EQ(shmemi_pool_growths(pool), growths);
+        CHECK_EQ(told, 1);
+        CHECK_OK(shmemi_pool_free(pool, first));
+        CHECK_OK(shmemi_pool_free(pool, second));
+        end();
+    }
 }
 
 /* The server has not noticed yet: who needs the same pages waits, but not for ever, and gets them
@@ -486,6 +519,7 @@ int main(void)
     RUN(threads_at_once);
     RUN(processes_at_once);
     RUN(killed_while_growing);
+    RUN(told_of_what_the_dead_brought);
     RUN(killed_and_not_buried);
     return harness_end();
 }
