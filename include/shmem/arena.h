@@ -21,7 +21,8 @@
  *
  * Memory of a pool that was announced or looked up is not returned to the system by
  * shmem_pool_shrink(), of whatever process, until the process that did so closes the pool, or
- * unregisters its last engine.
+ * unregisters its last engine (not if it has memory of the pool pinned then: until it closes the
+ * pool, or registers and unregisters an engine once more).
  *
  * Callbacks run in the thread whose call causes them (registering, creating, opening, mapping,
  * allocating, looking up, closing, unpinning), one at a time for a context. Locks of the library

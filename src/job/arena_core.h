@@ -2,7 +2,8 @@
 /*
  * The registry of a context: its objects with their arenas, and its engines.
  *
- *   Invariants  an arena is in the table <=> its object is open (state without CLOSING)
+ *   Invariants  an arena is in the table <=> its object is in the list `open`
+ *               an object in it is CLOSING <=> the context is ending: no more pins
  *               an arena is in the list `first` to `last` <=> it was announced and not withdrawn;
  *               the list is in the order of announcements, that is of info.id
  *               an object is freed when it is CLOSING and has no pins
@@ -56,7 +57,8 @@ typedef struct shmemi_arena_segment {
 typedef struct shmemi_arena_object {
     _Atomic uint64_t state;
     uint32_t index;
-    bool kept; /* its first member was told to keep its memory */
+    bool kept;        /* its first member was told to keep its memory, */
+    bool kept_lately; /* by the registration that is under way */
     bool writable;
     shmem_arena_kind_t kind;
     char name[64];
@@ -91,6 +93,9 @@ struct shmemi_arenas {
 /* STATE with a detail: the calling thread is inside of a callback. */
 shmem_status_t shmemi_arenas_lock(shmemi_arenas_t *arenas, const char *what);
 void shmemi_arenas_unlock(shmemi_arenas_t *arenas);
+
+/* An object without pins: from now on it is another one for pins. */
+void shmemi_arenas_reopen_locked(shmemi_arenas_t *arenas, shmemi_arena_object_t *object);
 
 /* Learn and announce what the object has now. NOMEM. */
 shmem_status_t shmemi_arenas_refresh_locked(shmemi_arenas_t *arenas, shmemi_arena_object_t *object);

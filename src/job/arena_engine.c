@@ -83,9 +83,33 @@ static shmem_engine_t engine_new(shmem_context_t context, const shmem_engine_ops
     return e;
 }
 
+/* Nobody registers memory any more: what has no pin need not stay. `lately`: of what nobody had
+ * asked about before a registration that failed. */
+static void relax_locked(shmemi_arenas_t *a, bool lately)
+{
+    for (shmemi_arena_object_t *o = a->open; o; o = o->next) {
+        if (lately && !o->kept_lately)
+            continue;
+        /* SYNC arena-state: acq_rel, pairs with acquire in pin_object() */
+        uint64_t state =
+            atomic_fetch_or_explicit(&o->state, SHMEMI_OBJECT_CLOSING, memory_order_acq_rel);
+        if (state & SHMEMI_OBJECT_PINS) {
+            atomic_fetch_and_explicit(&o->state, ~SHMEMI_OBJECT_CLOSING, memory_order_relaxed);
+            continue;
+        }
+        shmemi_arenas_forget_locked(a, o);
+        if (o->kept && o->members->keep)
+            o->members->keep(o->members->owner, false);
+        o->kept = false;
+        o->generation = 0;
+        shmemi_arenas_reopen_locked(a, o);
+    }
+}
+
 /* The arenas of objects that nobody asked about yet become known, then all are announced. */
 static shmem_status_t register_locked(shmemi_arenas_t *a, shmem_engine_t e)
 {
+    shmem_status_t status = SHMEM_OK;
     int i = 0;
     while (i < SHMEMI_ENGINES && a->engine[i])
         i++;
@@ -94,9 +118,13 @@ static shmem_status_t register_locked(shmemi_arenas_t *a, shmem_engine_t e)
                            "engine '%s': the context has %d engines already, the most it can have",
                            e->name, SHMEMI_ENGINES);
     for (shmemi_arena_object_t *o = a->open; o; o = o->next) {
-        shmem_status_t status = shmemi_arenas_refresh_locked(a, o);
-        if (status)
-            return status;
+        o->kept_lately = !o->kept && !status;
+        if (!status)
+            status = shmemi_arenas_refresh_locked(a, o);
+    }
+    if (status) {
+        relax_locked(a, true);
+        return status;
     }
     e->index = i;
     for (shmemi_known_t *k = a->first; k; k = k->later) {
@@ -105,7 +133,8 @@ static shmem_status_t register_locked(shmemi_arenas_t *a, shmem_engine_t e)
     }
     a->engine[i] = e;
     a->engines++;
-    atomic_store_explicit(&a->engine_pins[i], 0, memory_order_relaxed);
+    /* who just finds that the engine before it is gone takes back what he added: it must stay */
+    atomic_fetch_and_explicit(&a->engine_pins[i], ~SHMEMI_ENGINE_CLOSING, memory_order_relaxed);
     return SHMEM_OK;
 }
 
@@ -136,27 +165,6 @@ shmem_status_t shmem_engine_register(shmem_context_t context, const shmem_engine
 
 /* ---- going ---- */
 
-/* Nobody registers memory any more: what has no pin need not stay. */
-static void relax_locked(shmemi_arenas_t *a)
-{
-    for (shmemi_arena_object_t *o = a->open; o; o = o->next) {
-        /* SYNC arena-state: acq_rel, pairs with acquire in pin_object() */
-        uint64_t state =
-            atomic_fetch_or_explicit(&o->state, SHMEMI_OBJECT_CLOSING, memory_order_acq_rel);
-        if (state & SHMEMI_OBJECT_PINS) {
-            atomic_fetch_and_explicit(&o->state, ~SHMEMI_OBJECT_CLOSING, memory_order_relaxed);
-            continue;
-        }
-        shmemi_arenas_forget_locked(a, o);
-        if (o->kept && o->members->keep)
-            o->members->keep(o->members->owner, false);
-        o->kept = false;
-        o->generation = 0;
-        /* SYNC arena-state: release, pairs with acquire in pin_object() */
-        atomic_store_explicit(&o->state, ((state >> 32) + 1) << 32, memory_order_release);
-    }
-}
-
 static void remove_locked(shmemi_arenas_t *a, shmem_engine_t e)
 {
     for (shmemi_known_t *k = a->last; k; k = k->earlier) {
@@ -181,7 +189,7 @@ static shmem_status_t unregister_locked(shmemi_arenas_t *a, shmem_engine_t e)
                            e->name, (unsigned long long)none);
     remove_locked(a, e);
     if (!a->engines)
-        relax_locked(a);
+        relax_locked(a, false);
     return SHMEM_OK;
 }
 

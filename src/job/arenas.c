@@ -54,6 +54,15 @@ static uint32_t epoch_of(shmemi_arena_object_t *o)
     return (uint32_t)(atomic_load_explicit(&o->state, memory_order_relaxed) >> 32);
 }
 
+void shmemi_arenas_reopen_locked(shmemi_arenas_t *a, shmemi_arena_object_t *o)
+{
+    uint64_t state = (uint64_t)(epoch_of(o) + 1) << 32;
+    if (a->ending)
+        state |= SHMEMI_OBJECT_CLOSING;
+    /* SYNC arena-state: release, pairs with acquire in pin_object() */
+    atomic_store_explicit(&o->state, state, memory_order_release);
+}
+
 static shmem_status_t objects_more_locked(shmemi_arenas_t *a)
 {
     if (a->chunks == SHMEMI_OBJECT_CHUNKS)
@@ -272,8 +281,7 @@ static shmem_status_t object_new_locked(shmemi_arenas_t *a, const shmemi_arena_s
     o->undo = NULL;
     o->next = a->open;
     a->open = o;
-    /* SYNC arena-state: release, pairs with acquire in pin_object() */
-    atomic_store_explicit(&o->state, (uint64_t)(epoch_of(o) + 1) << 32, memory_order_release);
+    shmemi_arenas_reopen_locked(a, o);
     *object = o;
     return SHMEM_OK;
 }
