@@ -10,9 +10,7 @@
  * it once after its last. Any buffer inside an announced arena is then legal as a local or remote
  * address of the engine. What an object gains when it grows is an arena of its own: it is announced
  * before an allocation or a lookup of this process returns a pointer into it, whoever made the
- * object grow (a block that is allocated in the instant in which another thread makes the pool
- * grow may be announced by the next allocation or lookup only). Arenas are withdrawn in the reverse
- * order of their announcements.
+ * object grow. Arenas are withdrawn in the reverse order of their announcements.
  *
  * Pins. An operation in flight pins its arena. Closing, unmapping or destroying an object with pins
  * closes it at once for everything else, but its arenas stay announced and mapped, and its blocks

@@ -272,16 +272,6 @@ static shmem_status_t serve(shmemi_heap_t *heap, const shmemi_request_t *r,
 
 /* ---- operations ---- */
 
-/* Before a block is handed out that may lie in memory that came lately, through whomever. */
-static inline void tell_growth(shmemi_pool_t *pool)
-{
-    uint64_t growths = shmemi_pool_growths(pool);
-    if (!pool->grown || atomic_load_explicit(&pool->growths_told, memory_order_relaxed) == growths)
-        return;
-    pool->grown(pool->grown_arg);
-    atomic_store_explicit(&pool->growths_told, growths, memory_order_relaxed);
-}
-
 /* With what a refusal says of waiting. */
 static shmem_status_t allocate(shmemi_pool_t *pool, size_t bytes, size_t alignment,
                                shmem_pool_policy_t policy, int node, void **block, uint64_t *delay,
@@ -300,7 +290,7 @@ static shmem_status_t allocate(shmemi_pool_t *pool, size_t bytes, size_t alignme
     if (status)
         return status;
     status = serve(heap, &request, policy, wanted, block, delay, ever);
-    tell_growth(pool);
+    shmemi_grow_tell(pool);
     if (!status && policy == pool->policy && node == pool->node &&
         policy != SHMEM_POOL_INTERLEAVE && heap->arena[wanted] &&
         shmemi_policy_is_home(pool, wanted))
@@ -331,7 +321,7 @@ static __attribute__((noinline)) shmem_status_t alloc_slow(shmemi_pool_t *pool, 
         !atomic_load_explicit(&pool->header->destroyed, memory_order_relaxed)) {
         unsigned class = shmemi_class_of(bytes);
         if (!shmemi_slab_alloc(heap, 0, class, block)) {
-            tell_growth(pool);
+            shmemi_grow_tell(pool);
             count_alloc(heap, pool->classes.class[class].size);
             heap->here = heap->arena[0];
             return SHMEM_OK;

@@ -36,4 +36,15 @@ static inline bool shmemi_grow_possible(const shmemi_pool_t *pool, uint32_t inde
     return !after || shmemi_clock_now() >= after;
 }
 
+/* Before a block is handed out, or becomes larger, that may lie in memory that came lately, through
+ * whomever. */
+static inline void shmemi_grow_tell(shmemi_pool_t *pool)
+{
+    uint64_t growths = shmemi_pool_growths(pool);
+    if (!pool->grown || atomic_load_explicit(&pool->growths_told, memory_order_relaxed) == growths)
+        return;
+    pool->grown(pool->grown_arg);
+    atomic_store_explicit(&pool->growths_told, growths, memory_order_relaxed);
+}
+
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/params.h"
 #include "base/status.h"
+#include "memory/grow.h"
 #include "memory/owners.h"
 #include "memory/quota.h"
 #include "memory/request.h"
@@ -211,6 +212,7 @@ shmem_status_t shmemi_pool_resize(shmemi_pool_t *pool, void **block, size_t byte
         return SHMEM_OK;
     if (!place.in_span && request.class == SHMEMI_CLASSES) {
         status = shmemi_large_resize(heap, place.arena, place.offset, request.pages);
+        shmemi_grow_tell(pool);
         if (status != SHMEM_ERR_NOMEM && status != SHMEM_ERR_QUOTA)
             return status;
     }
