@@ -47,20 +47,22 @@ static void release(int fd, uint64_t from, uint64_t to)
         shmemi_segment_release(fd, pages_end(from), pages_end(to) - pages_end(from));
 }
 
-shmem_status_t shmemi_growing_reserve(int fd, uint64_t from, uint64_t to, int huge)
+shmem_status_t shmemi_growing_reserve(const shmemi_spec_t *spec, int fd, uint64_t bytes)
 {
-    uint64_t start = pages_end(from), end = pages_end(to);
+    uint64_t start = pages_end(spec->bytes), end = pages_end(bytes);
     if (start >= end)
         return SHMEM_OK;
     shmem_status_t status =
         SHMEMI_FAULT("node.growing.reserve")
             ? shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "injected at node.growing.reserve")
-            : shmemi_segment_reserve_huge(fd, start, end - start, huge);
+            : shmemi_making_afford(spec, end - start);
+    if (status == SHMEM_OK)
+        status = shmemi_segment_reserve_huge(fd, start, end - start, spec->huge);
     if (status == SHMEM_OK)
         return SHMEM_OK;
     char text[SHMEMI_WIRE_TEXT];
     snprintf(text, sizeof text, "%s", shmem_error_detail()->text);
-    release(fd, from, to);
+    release(fd, spec->bytes, bytes);
     return shmemi_quiet(status, LAYER, "%s", text);
 }
 
@@ -110,7 +112,7 @@ static void grow(shmem_server_t server, shmemi_peer_t *peer, shmemi_entry_t *ent
         return;
     }
     if (bytes > from) {
-        status = shmemi_growing_reserve(entry->fd, from, bytes, entry->spec.huge);
+        status = shmemi_growing_reserve(&entry->spec, entry->fd, bytes);
         if (status == SHMEM_OK)
             status = grown(server, entry, bytes);
     }

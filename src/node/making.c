@@ -44,6 +44,20 @@ static shmem_status_t find_node(shmem_topology_t topology, int system_node, int 
                         system_node);
 }
 
+shmem_status_t shmemi_making_afford(const shmemi_spec_t *spec, uint64_t bytes)
+{
+    shmem_topology_t topology;
+    int node;
+    shmem_status_t status = spec->node < 0 ? SHMEM_OK : shmem_topology_create(&topology);
+    if (status || spec->node < 0)
+        return status;
+    status = find_node(topology, spec->node, &node);
+    if (status == SHMEM_OK)
+        status = shmemi_topo_afford(topology, node, bytes);
+    shmem_topology_destroy(topology);
+    return status;
+}
+
 /* The policy belongs to the file: it outlives this mapping, and counts for later pages, too. */
 static shmem_status_t bind_file(const shmemi_spec_t *spec, int fd, uint64_t bytes)
 {

@@ -42,7 +42,7 @@ static void *job_run(void *arg)
     uint64_t one = 1;
     job->status =
         job->grow_to
-            ? shmemi_growing_reserve(job->fd, job->spec.bytes, job->grow_to, job->spec.huge)
+            ? shmemi_growing_reserve(&job->spec, job->fd, job->grow_to)
             : shmemi_making_run(&job->spec, &job->fd, &job->bytes, &job->page_bytes);
     if (job->status)
         snprintf(job->text, sizeof job->text, "%s", shmem_error_detail()->text);

@@ -257,6 +257,8 @@ void shmemi_names_list(shmem_server_t server, shmemi_peer_t *peer,
  * shmemi_segment_create(), SYSTEM (owner), INVALID (node). */
 shmem_status_t shmemi_making_run(const shmemi_spec_t *spec, int *fd, uint64_t *bytes,
                                  uint64_t *page_bytes);
+/* Has the node that the segment's memory comes from so much left? NOMEM, INVALID (node). */
+shmem_status_t shmemi_making_afford(const shmemi_spec_t *spec, uint64_t bytes);
 
 /* ---- growing.c ---- */
 
@@ -265,8 +267,8 @@ void shmemi_growing_request(shmem_server_t server, shmemi_peer_t *peer,
 /* A thread has reserved the pages up to `bytes` (status 0) or failed (`text`). */
 void shmemi_growing_settle(shmem_server_t server, shmemi_entry_t *entry, uint64_t bytes,
                            shmem_status_t status, const char *text);
-/* Reserve [from, to) of a region's file; nothing of it when that fails. Any thread. */
-shmem_status_t shmemi_growing_reserve(int fd, uint64_t from, uint64_t to, int huge);
+/* Reserve what a region's file needs to have `bytes`; nothing of it when that fails. Any thread. */
+shmem_status_t shmemi_growing_reserve(const shmemi_spec_t *spec, int fd, uint64_t bytes);
 /* Write the size into the last page of a region's file. */
 shmem_status_t shmemi_growing_publish(int fd, uint64_t file_bytes, uint64_t bytes);
 

@@ -53,6 +53,23 @@ static void on_node(shmem_context_t context, int node)
     shmem_region_close(region);
 }
 
+/* More than the node has is refused before the system runs out of memory. */
+static void more_than_the_node_has(shmem_context_t context, int node)
+{
+    shmem_region_params_t params = SHMEM_REGION_PARAMS_INIT;
+    shmem_region_t region;
+    shmem_topology_node_t info;
+    CHECK_OK(shmem_topology_node(topology, node, &info));
+    params.bytes = MIB;
+    params.limit = 2 * info.total_bytes;
+    params.node = node;
+    CHECK_OK(shmem_region_create(context, "modest", &params, &region));
+    CHECK_STATUS(shmem_region_resize(region, info.total_bytes), SHMEM_ERR_NOMEM);
+    CHECK(strstr(shmem_error_detail()->text, "are wanted on node"));
+    CHECK_OK(shmem_region_resize(region, 2 * MIB));
+    shmem_region_close(region);
+}
+
 static void regions_lie_on_their_node(void)
 {
     shmem_context_t context = join();
@@ -62,6 +79,7 @@ static void regions_lie_on_their_node(void)
     for (int node = 0; node < expected_nodes; node++) {
         if (memory[node]) {
             on_node(context, node);
+            more_than_the_node_has(context, node);
             continue;
         }
         params.node = node;
