@@ -10,8 +10,8 @@
 #define LAYER "memory"
 
 enum {
-    TRIES = 200, /* how often a block without a valid trace is looked at: perhaps it is being */
-    PAUSE_NS = 1000000 /* allocated, which takes moments */
+    TRIES = 200, /* looks at a block without a valid trace, until the first one that stays so: */
+    PAUSE_NS = 1000000 /* perhaps it is being allocated, which takes moments */
 };
 
 /* ---- guards ---- */
@@ -19,15 +19,16 @@ enum {
 typedef struct check {
     shmemi_pool_t *pool;
     bool found;
-    bool known; /* of the first one: */
-    int64_t at;
+    int64_t at; /* of the first one: */
     shmemi_traced_t block;
 } check_t;
 
+/* The walk holds the arena's lock: when one block was found, others without a trace are not waited
+ * for, since they would change nothing in what is said. */
 static bool is_spoiled(const check_t *c, shmemi_traced_t *b, int64_t *at)
 {
     const struct timespec pause = {0, PAUSE_NS};
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < TRIES && !(i && c->found); i++) {
         if (shmemi_trace_read(c->pool, b))
             return shmemi_trace_state(b->trace.state) < SHMEMI_TRACE_FREEING &&
                    shmemi_trace_is_damaged(b, at) && shmemi_trace_is_same(b);
