@@ -99,8 +99,9 @@ SHMEM_API void shmem_pool_close(shmem_pool_t pool);
 /*
  * Take the name away: nobody can open the pool any more (the name is free for another), nobody can
  * allocate from it (STATE; small blocks that a thread has in its cache it may still get), who has
- * it open may use, free and close. Its creator's user and root may. Errors: INVALID, NOT_FOUND,
- * ACCESS, SERVER_LOST.
+ * it open may use, free and close. Its creator's user and root may. Errors: INVALID, NOT_FOUND
+ * (also when somebody else destroys it at the same time), ACCESS, NOMEM, LIMIT: nothing changed;
+ * SERVER_LOST: it may be that the name stays and nobody can allocate any more; destroy it again.
  */
 SHMEM_API shmem_status_t shmem_pool_destroy(shmem_context_t context, const char *name);
 
@@ -185,7 +186,7 @@ typedef struct shmem_quota {
     uint64_t held;      /* out: bytes held now, whole pages as taken by caches */
     uint64_t held_high; /* out: most ever held */
     uint64_t tokens;    /* out: bytes in the bucket now */
-    uint64_t refused;   /* out: requests that were over quota */
+    uint64_t refused;   /* out: attempts that were over quota; who waits tries now and then */
 } shmem_quota_t;
 #define SHMEM_QUOTA_INIT                                                                           \
     {                                                                                              \

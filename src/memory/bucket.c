@@ -47,10 +47,15 @@ void shmemi_bucket_settle(shmemi_bucket_t *b, uint64_t pages, uint64_t now)
     put(b, grown / NS_PER_S);
 }
 
+bool shmemi_bucket_at_limit(const shmemi_bucket_t *b, uint64_t held, uint64_t pages)
+{
+    return b->limit != UINT64_MAX && bytes_of(held) + bytes_of(pages) > b->limit;
+}
+
 bool shmemi_bucket_allows(const shmemi_bucket_t *b, uint64_t held, uint64_t pages)
 {
-    bool room = b->limit == UINT64_MAX || bytes_of(held) + bytes_of(pages) <= b->limit;
-    return room && (b->burst == UINT64_MAX || bytes_of(pages) <= b->tokens);
+    return !shmemi_bucket_at_limit(b, held, pages) &&
+           (b->burst == UINT64_MAX || bytes_of(pages) <= b->tokens);
 }
 
 bool shmemi_bucket_ever_allows(const shmemi_bucket_t *b, uint64_t pages)

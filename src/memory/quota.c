@@ -228,15 +228,17 @@ static shmem_status_t say(const shmemi_task_t *task, const shmemi_bucket_t *b, u
                             "task '%.47s' asked for %llu bytes in whole pages; the burst of its "
                             "bucket is %llu: that can never succeed",
                             label(task), asked, (unsigned long long)b->burst);
-    if (b->limit != UINT64_MAX && has + asked > b->limit)
+    if (shmemi_bucket_at_limit(b, held, pages))
         return shmemi_quiet(SHMEM_ERR_QUOTA, LAYER,
                             "task '%.47s' holds %llu bytes of its limit of %llu and asked for "
-                            "%llu more in whole pages: when it gives some back",
+                            "%llu more in whole pages: that can succeed when it gives some back",
                             label(task), has, (unsigned long long)b->limit, asked);
-    char when[64] = "only when some is given back";
+    char when[64];
+    snprintf(when, sizeof when, "%s",
+             b->keep_tokens ? "it does not refill" : "only when some is given back");
     if (delay != UINT64_MAX)
-        snprintf(when, sizeof when, "in %llu ms, or when some is given back",
-                 (unsigned long long)(delay / 1000000 + 1));
+        snprintf(when, sizeof when, "in %llu ms%s", (unsigned long long)(delay / 1000000 + 1),
+                 b->keep_tokens ? "" : ", or when some is given back");
     return shmemi_quiet(SHMEM_ERR_QUOTA, LAYER,
                         "task '%.47s' asked for %llu bytes in whole pages; its bucket has %llu of "
                         "%llu, %llu more every second: %s",
@@ -258,7 +260,10 @@ shmem_status_t shmemi_quota_refuse(shmemi_pool_t *pool, uint32_t index, uint64_t
     if (status)
         return status;
     atomic_fetch_add_explicit(&task->refused, 1, memory_order_relaxed);
-    *delay = shmemi_bucket_delay(&bucket, pages);
+    /* at the limit no time helps, only what is given back */
+    *delay = shmemi_bucket_at_limit(&bucket, sums.held, pages)
+                 ? UINT64_MAX
+                 : shmemi_bucket_delay(&bucket, pages);
     *ever = shmemi_bucket_ever_allows(&bucket, pages);
     return say(task, &bucket, sums.held, pages, *delay);
 }

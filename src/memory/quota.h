@@ -27,6 +27,9 @@
  * stands still. */
 void shmemi_bucket_settle(shmemi_bucket_t *bucket, uint64_t pages, uint64_t now);
 
+/* Would `pages` more be too many for a task that holds `held`, whatever its tokens? */
+bool shmemi_bucket_at_limit(const shmemi_bucket_t *bucket, uint64_t held, uint64_t pages);
+
 /* May a task that holds `held` pages take `pages` more, after settling? */
 bool shmemi_bucket_allows(const shmemi_bucket_t *bucket, uint64_t held, uint64_t pages);
 

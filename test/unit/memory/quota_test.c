@@ -212,6 +212,22 @@ static void wait_for_room(void *arg)
     shmemi_actor_fini(&self);
 }
 
+/* Who waits at the limit sleeps: it does not try again and again. */
+static void waiters_sleep(void)
+{
+    begin(16 * MIB);
+    shmemi_pool_t *p = world_attach_as(&actor, NULL, "t");
+    shmem_quota_t q = SHMEM_QUOTA_INIT;
+    set("t", 4 * MIB, UINT64_MAX, 0, 0);
+    void *block = world_alloc(p, 3 * MIB), *more;
+    CHECK_STATUS(shmemi_pool_alloc_timed(p, 2 * MIB, 0, 300000000, &more), SHMEM_ERR_TIMEOUT);
+    CHECK_OK(shmemi_pool_quota_get(p, "t", &q));
+    CHECK(q.refused >= 1 && q.refused < 50);
+    CHECK_OK(shmemi_pool_free(p, block));
+    shmemi_pool_detach(p);
+    end();
+}
+
 /* Somebody gives back, or the quota is raised, or others' room comes: the waiter goes on. */
 static void waiters_go_on(void)
 {
@@ -379,6 +395,7 @@ int main(void)
     RUN(a_bucket_that_does_not_refill);
     RUN(a_bucket_that_refills);
     RUN(timeouts);
+    RUN(waiters_sleep);
     RUN(waiters_go_on);
     RUN(whoever_frees);
     RUN(views_of_one_client);
