@@ -12,6 +12,7 @@
 
 static char armed_name[96];
 static shmemi_fault_action_t armed_action;
+static void (*armed_call)(void);
 static unsigned armed_n;
 static atomic_uint passages;
 static atomic_bool armed;
@@ -34,6 +35,12 @@ void shmemi_fault_arm(const char *name, shmemi_fault_action_t action, unsigned n
     atomic_store_explicit(&passages, 0, memory_order_relaxed);
     /* SYNC fault-armed: release, pairs with acquire in shmemi_fault_hit() */
     atomic_store_explicit(&armed, true, memory_order_release);
+}
+
+void shmemi_fault_arm_call(const char *name, void (*call)(void), unsigned n)
+{
+    armed_call = call;
+    shmemi_fault_arm(name, SHMEMI_FAULT_CALL, n);
 }
 
 void shmemi_fault_disarm(void)
@@ -63,6 +70,10 @@ bool shmemi_fault_hit(const char *name, bool can_fail)
         return false;
     if (armed_action == SHMEMI_FAULT_KILL)
         raise(SIGKILL);
+    if (armed_action == SHMEMI_FAULT_CALL) {
+        armed_call();
+        return false;
+    }
     return can_fail;
 }
 

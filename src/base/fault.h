@@ -19,12 +19,18 @@
 #define SHMEMI_FAULT_POINTS 0
 #endif
 
-typedef enum shmemi_fault_action { SHMEMI_FAULT_FAIL, SHMEMI_FAULT_KILL } shmemi_fault_action_t;
+typedef enum shmemi_fault_action {
+    SHMEMI_FAULT_FAIL,
+    SHMEMI_FAULT_KILL,
+    SHMEMI_FAULT_CALL /* what others do at that instant */
+} shmemi_fault_action_t;
 
 #if SHMEMI_FAULT_POINTS
 /* Arm `name` (a prefix ending in '*' matches many points) to act at its n-th passage, n >= 1.
  * Earlier arming is replaced. */
 void shmemi_fault_arm(const char *name, shmemi_fault_action_t action, unsigned n);
+/* The same, but it calls `call` there, once. */
+void shmemi_fault_arm_call(const char *name, void (*call)(void), unsigned n);
 void shmemi_fault_disarm(void);
 /* Passages of the armed point since it was armed: 0 shows that a test missed its point. */
 unsigned shmemi_fault_passages(void);

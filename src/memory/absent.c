@@ -62,7 +62,8 @@ static void run_add(run_t *run, uint64_t page, uint32_t pages, uint64_t word)
 static bool run_begin(const shmemi_arena_t *arena, uint64_t page, run_t *run)
 {
     uint32_t head = (uint32_t)page;
-    if (page < arena->pages && !shmemi_buddy_locate(arena, (uint32_t)page, &head))
+    uint64_t word;
+    if (page < arena->pages && !shmemi_buddy_locate(arena, (uint32_t)page, &head, &word))
         return false;
     while (shmemi_buddy_free_before(arena, head, &head))
         ;
@@ -100,7 +101,8 @@ static shmem_status_t find(shmemi_arena_t *arena, uint32_t pages, unsigned align
     return SHMEM_OK;
 }
 
-/* Split the unclaimed block at *page until one of at most `most` pages begins at `from`. */
+/* Split the unclaimed block at *page, which contains `from`, until one of at most `most` pages
+ * begins there. */
 static shmem_status_t split(shmemi_arena_t *arena, uint32_t *page, uint32_t *pages, uint32_t from,
                             uint32_t most)
 {
@@ -135,7 +137,8 @@ shmem_status_t shmemi_absent_claim(shmemi_arena_t *arena, shmemi_absent_owner_t 
                                    uint32_t *end)
 {
     unsigned border = shmemi_buddy_border(pages);
-    uint32_t page;
+    uint32_t page = 0, length = 0;
+    uint64_t word;
     shmem_status_t status = find(arena, pages, align > border ? align : border, begin);
     if (status)
         return status;
@@ -143,20 +146,17 @@ shmem_status_t shmemi_absent_claim(shmemi_arena_t *arena, shmemi_absent_owner_t 
     stop = (stop + SHMEMI_ABSENT_UNIT - 1) & ~(uint64_t)(SHMEMI_ABSENT_UNIT - 1);
     if (stop > arena->pages)
         stop = arena->pages;
-    if (!shmemi_buddy_locate(arena, *begin, &page))
-        return corrupt(arena, *begin);
-    while (page < stop && !status) {
-        uint64_t word = word_at(arena, page);
-        uint32_t length = shmemi_buddy_length(arena, page, word);
+    uint64_t next = *begin;
+    for (; next < stop && !status; next = (uint64_t)page + length) {
+        length = shmemi_buddy_locate(arena, (uint32_t)next, &page, &word);
         if (!length)
-            return corrupt(arena, page);
+            return corrupt(arena, (uint32_t)next);
         if (word == SHMEMI_PAGE_ABSENT)
             status = claim_one(arena, owner, &page, &length, *begin, stop);
         else if (shmemi_word_kind(word) != SHMEMI_PAGE_FREE)
             break;
-        page += length;
     }
-    *end = page < stop ? page : (uint32_t)stop;
+    *end = (uint32_t)(next < stop ? next : stop);
     return status;
 }
 
@@ -164,12 +164,12 @@ bool shmemi_absent_next(const shmemi_arena_t *arena, shmemi_absent_owner_t owner
                         uint32_t end, uint32_t *page, uint32_t *pages)
 {
     uint32_t head;
-    for (uint64_t p = begin; p < end; p = (uint64_t)head + *pages) {
-        if (!shmemi_buddy_locate(arena, (uint32_t)p, &head))
+    for (uint64_t p = begin, word; p < end; p = (uint64_t)head + *pages) {
+        *pages = shmemi_buddy_locate(arena, (uint32_t)p, &head, &word);
+        if (!*pages)
             return false;
-        uint64_t word = word_at(arena, head), link = shmemi_arena_get(&arena->page[head].link);
+        uint64_t link = shmemi_arena_get(&arena->page[head].link);
         *page = head;
-        *pages = shmemi_buddy_length(arena, head, word);
         if (word == (owner.client | SHMEMI_PAGE_ABSENT) && link >> 32 == owner.row)
             return head >= begin && *pages <= end - head;
     }

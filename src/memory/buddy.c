@@ -278,14 +278,16 @@ static shmem_status_t find(const shmemi_arena_t *arena, uint32_t pages, unsigned
 static shmem_status_t cut_out(shmemi_arena_t *arena, uint32_t page, uint32_t pages)
 {
     uint32_t first = page, at, end;
+    uint64_t head;
     if (shmemi_word_kind(shmemi_arena_get(&arena->page[page].word)) != SHMEMI_PAGE_FREE &&
-        !shmemi_buddy_locate(arena, page, &first))
+        !shmemi_buddy_locate(arena, page, &first, &head))
         return corrupt(arena, "a free block is missing at page", page);
     for (at = first; at < page + pages; at = end) {
         uint64_t word = shmemi_arena_get(&arena->page[at].word);
-        end = free_end_of(arena, at);
-        if (end == at)
+        uint32_t length = shmemi_buddy_length(arena, at, word);
+        if (shmemi_word_kind(word) != SHMEMI_PAGE_FREE || !length)
             return corrupt(arena, "a free block is missing at page", at);
+        end = at + length;
         shmem_status_t status = list_remove(arena, at, shmemi_word_order(word));
         if (status)
             return status;
@@ -331,6 +333,8 @@ static shmem_status_t free_end(shmemi_arena_t *arena, uint32_t page, uint32_t pa
 
 shmem_status_t shmemi_buddy_free(shmemi_arena_t *arena, uint32_t page, uint32_t pages)
 {
+    if (!shmemi_range_inside(page, pages, arena->pages))
+        return corrupt(arena, "impossible block at page", page);
     uint32_t task = shmemi_charge_task(arena, page);
     SET(arena, &arena->page[page].word, SHMEMI_PAGE_INTERIOR);
     return free_end(arena, page, pages, task);
@@ -362,6 +366,8 @@ static shmem_status_t extend(shmemi_arena_t *arena, uint32_t page, uint32_t page
 shmem_status_t shmemi_buddy_resize(shmemi_arena_t *arena, uint32_t page, uint32_t pages,
                                    uint32_t wanted)
 {
+    if (!shmemi_range_inside(page, pages, arena->pages))
+        return corrupt(arena, "impossible block at page", page);
     uint32_t task = shmemi_charge_task(arena, page);
     shmem_status_t status = SHMEM_OK;
     if (wanted < pages)
@@ -408,23 +414,25 @@ uint32_t shmemi_buddy_length(const shmemi_arena_t *arena, uint32_t page, uint64_
     return pages && pages <= arena->pages - page ? pages : 0;
 }
 
-bool shmemi_buddy_locate(const shmemi_arena_t *arena, uint32_t page, uint32_t *head)
+uint32_t shmemi_buddy_locate(const shmemi_arena_t *arena, uint32_t page, uint32_t *head,
+                             uint64_t *word)
 {
     for (unsigned k = 0; k <= arena->top && k < 32; k++) {
         uint32_t p = page >> k << k, unit = 1u << k;
         for (int i = 0; i <= 1 << SHMEMI_BUDDY_BORDER; i++, p -= unit) {
-            uint64_t word = shmemi_arena_get(&arena->page[p].word);
-            if (shmemi_word_kind(word) != SHMEMI_PAGE_INTERIOR) {
+            *word = shmemi_arena_get(&arena->page[p].word);
+            if (shmemi_word_kind(*word) != SHMEMI_PAGE_INTERIOR) {
+                uint32_t length = shmemi_buddy_length(arena, p, *word);
                 *head = p;
-                if (page - p < shmemi_buddy_length(arena, p, word))
-                    return true;
+                if (page - p < length)
+                    return length;
                 break; /* another block, before the one looked for */
             }
             if (p < unit)
                 break;
         }
     }
-    return false;
+    return 0;
 }
 
 uint32_t shmemi_buddy_largest(const shmemi_arena_t *arena)

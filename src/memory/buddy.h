@@ -64,8 +64,11 @@ bool shmemi_buddy_free_before(const shmemi_arena_t *arena, uint32_t page, uint32
 /* Length of the block that begins at `page`, from its record; 0: impossible values. */
 uint32_t shmemi_buddy_length(const shmemi_arena_t *arena, uint32_t page, uint64_t word);
 
-/* First page of the block that contains `page`; false: none (corrupted). */
-bool shmemi_buddy_locate(const shmemi_arena_t *arena, uint32_t page, uint32_t *head);
+/* The block that contains `page`: its first page, the word of that, and, returned, its length; 0:
+ * there is none (corrupted). The block ends behind `page` and inside the arena, whatever others
+ * write into its record afterwards: use these values, do not read them again. */
+uint32_t shmemi_buddy_locate(const shmemi_arena_t *arena, uint32_t page, uint32_t *head,
+                             uint64_t *word);
 
 /* Pages of the largest free block: so many can be allocated now, perhaps more. */
 uint32_t shmemi_buddy_largest(const shmemi_arena_t *arena);

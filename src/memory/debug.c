@@ -55,10 +55,11 @@ static shmem_status_t locate_plain(shmemi_pool_t *pool, const void *block, shmem
         start -= place.offset % pool->classes.class[place.class].size;
     } else {
         uint32_t page = (uint32_t)(place.offset >> SHMEMI_PAGE_SHIFT), head = page;
+        uint64_t word;
         status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
         if (status)
             return status;
-        shmemi_buddy_locate(arena, page, &head);
+        shmemi_buddy_locate(arena, page, &head, &word);
         status = shmemi_arena_unlock(arena, pool->actor, SHMEM_OK);
         start = arena->data + ((uint64_t)head << SHMEMI_PAGE_SHIFT);
     }

@@ -32,9 +32,10 @@ static shmem_status_t locate(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_
     shmem_status_t status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
     if (status)
         return status;
+    uint64_t word;
     *kind = SHMEMI_PAGE_INTERIOR;
-    if (shmemi_buddy_locate(arena, page, head))
-        *kind = shmemi_word_kind(shmemi_arena_get(&arena->page[*head].word));
+    if (shmemi_buddy_locate(arena, page, head, &word))
+        *kind = shmemi_word_kind(word);
     return shmemi_arena_unlock(arena, pool->actor, SHMEM_OK);
 }
 

@@ -65,9 +65,10 @@ shmem_status_t shmemi_owners_destroy_locked(shmemi_arena_t *arena, const shmemi_
     shmem_status_t status = shmemi_owners_find(arena, span, &words);
     if (status || !words)
         return status;
-    uint32_t page = atomic_load_explicit(&span->owners, memory_order_relaxed) - 1;
+    /* that of the checked pointer: the span's record may say something else by now */
+    uint64_t offset = (uint64_t)((unsigned char *)words - arena->data);
     SHMEMI_KILL_POINT("memory.owners.going");
-    return shmemi_buddy_free(arena, page, 1);
+    return shmemi_buddy_free(arena, (uint32_t)(offset >> SHMEMI_PAGE_SHIFT), 1);
 }
 
 shmem_status_t shmemi_owners_change(const shmemi_span_t *span, _Atomic uint64_t *words,

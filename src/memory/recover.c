@@ -159,9 +159,10 @@ static shmem_status_t take_back(walk_t *w, uint32_t page, uint64_t word)
 static shmem_status_t skip(const shmemi_arena_t *arena, uint32_t page, uint64_t *next)
 {
     uint32_t head;
-    if (shmemi_buddy_locate(arena, page, &head)) {
-        uint64_t word = shmemi_arena_get(&arena->page[head].word);
-        *next = (uint64_t)head + shmemi_buddy_length(arena, head, word);
+    uint64_t word;
+    uint32_t length = shmemi_buddy_locate(arena, page, &head, &word);
+    if (length) {
+        *next = (uint64_t)head + length;
         return SHMEM_OK;
     }
     return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,

@@ -331,20 +331,20 @@ shmem_status_t shmemi_pool_attach(const shmemi_pool_source_t *source, shmemi_poo
 static bool present_in(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t from, uint32_t *begin,
                        uint32_t *end)
 {
-    uint32_t head;
-    uint64_t page = from;
+    uint32_t head, length;
+    uint64_t page = from, word;
     bool found = false;
     if (shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER))
         return false;
-    while (page < arena->pages && shmemi_buddy_locate(arena, (uint32_t)page, &head)) {
-        uint64_t word = shmemi_arena_get(&arena->page[head].word);
+    while (page < arena->pages &&
+           (length = shmemi_buddy_locate(arena, (uint32_t)page, &head, &word)) != 0) {
         bool absent = shmemi_word_kind(word) == SHMEMI_PAGE_ABSENT;
         if (absent && found)
             break;
         if (!absent && !found)
             *begin = (uint32_t)page;
         found |= !absent;
-        page = (uint64_t)head + shmemi_buddy_length(arena, head, word);
+        page = (uint64_t)head + length;
     }
     *end = (uint32_t)page;
     shmemi_arena_unlock(arena, pool->actor, SHMEM_OK);

@@ -54,6 +54,22 @@ static void kills(void)
     shmemi_fault_disarm();
 }
 
+static int called;
+
+static void call(void)
+{
+    called++;
+}
+
+static void calls(void)
+{
+    shmemi_fault_arm_call("c", call, 2);
+    for (int i = 0; i < 4; i++)
+        CHECK(!SHMEMI_FAULT("c"));
+    CHECK_EQ(called, 1);
+    shmemi_fault_disarm();
+}
+
 static void statistics_describe_themselves(void)
 {
     for (unsigned i = 0; i < SHMEMI_STAT_COUNT; i++) {
@@ -95,6 +111,7 @@ int main(void)
     RUN(fails_at_the_nth_passage_only);
     RUN(prefixes_match);
     RUN(kills);
+    RUN(calls);
     RUN(statistics_describe_themselves);
     RUN(arithmetic_reports_overflow);
     return harness_end();

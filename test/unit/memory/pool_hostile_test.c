@@ -4,6 +4,8 @@
  * walker, and the calls of other clients return (an error or not); they never crash, hang, or touch
  * memory outside of the segment, which has guard pages on both sides here.
  */
+#include <pthread.h>
+
 #include "pool_world.h"
 
 enum { ROUNDS = 300 * POOL_SOAK };
@@ -223,6 +225,112 @@ static void in_a_large_pool(void)
     anything_anywhere(80 << 20, 2);
 }
 
+/* ---- one that goes on writing while others read ---- */
+
+static _Atomic uint64_t *flipped;
+static uint64_t flipped_good, flipped_wild;
+static atomic_bool flip_end;
+static atomic_uint flips;
+
+static void *flip(void *arg)
+{
+    while (!atomic_load(&flip_end)) {
+        atomic_store_explicit(flipped, flipped_wild, memory_order_relaxed);
+        for (int i = 0; i < 3; i++)
+            atomic_store_explicit(flipped, flipped_good, memory_order_relaxed);
+        atomic_fetch_add(&flips, 1);
+    }
+    return arg;
+}
+
+enum { OWNERS, LENGTH, LIST, FLIPS };
+
+/* A word that the repair of client 1 reads; `small` lies in a span that has owners. */
+static void flip_choose(const shmemi_pool_t *p, int kind, const void *small, const void *large,
+                        uint64_t r)
+{
+    const shmemi_arena_t *a = &p->arenas[0].arena;
+    uint64_t at = (uint64_t)((const unsigned char *)small - a->data) >> SHMEMI_PAGE_SHIFT;
+    uint64_t page = (uint64_t)((const unsigned char *)large - a->data) >> SHMEMI_PAGE_SHIFT;
+    static const uint64_t wild[] = {0, 1, 2, 0xfffffff0u, UINT64_MAX, 0x7f00000001};
+    if (kind == OWNERS) /* with the class one word */
+        flipped = (_Atomic uint64_t *)(void *)&a->span[at >> a->chunk_shift].class;
+    else if (kind == LENGTH)
+        flipped = &a->page[page].link;
+    else /* of the free block behind it */
+        flipped = &a->page[page + 64].link;
+    flipped_good = atomic_load(flipped);
+    flipped_wild = kind == OWNERS ? (uint32_t)flipped_good | 0xfffffff0ull << 32
+                                  : wild[r % SHMEMI_COUNT(wild)];
+}
+
+/* Client 1 dies, one of its threads lives on for a while. */
+static void flip_once(shmemi_pool_t *p, int kind, uint64_t *seed)
+{
+    shmemi_actor_t hostile, server;
+    uint64_t blocks = 0;
+    pthread_t thread;
+    world_actor(&hostile, 1);
+    shmemi_pool_t *q = world_attach(&hostile, NULL);
+    void *small, *given, *large;
+    if (shmemi_pool_alloc_default(q, 128, &small) || shmemi_pool_alloc_default(q, 128, &given) ||
+        shmemi_pool_alloc_default(q, 64 << SHMEMI_PAGE_SHIFT, &large) ||
+        shmemi_pool_give(q, given) || shmemi_pool_free(p, given))
+        _exit(0); /* by now the pool is too broken for that */
+    flip_choose(p, kind, small, large, world_random(seed));
+    atomic_store(&flip_end, false);
+    atomic_store(&flips, 0);
+    CHECK(pthread_create(&thread, NULL, flip, NULL) == 0);
+    shmemi_actor_init(&server, world.roster, 0, atomic_load(&world.roster->clients[0].epoch),
+                      50000);
+    shmemi_roster_client_remove(world.roster, world.client[1].slot, true);
+    while (atomic_load(&flips) < 10)
+        ;
+    for (int i = 0; i < 40; i++)
+        if (!shmemi_pool_reclaim(segment, segment_bytes, &server, world.client[1].slot,
+                                 world.client[1].epoch, 0, &blocks))
+            break;
+    void *block;
+    if (kind != OWNERS && !shmemi_pool_alloc_default(p, 1 << 20, &block)) /* grows */
+        shmemi_pool_free(p, block);
+    if (kind != OWNERS)
+        shmemi_pool_check(p);
+    atomic_store(&flip_end, true);
+    CHECK(pthread_join(thread, NULL) == 0);
+    atomic_store(flipped, flipped_good);
+    shmemi_pool_reclaim(segment, segment_bytes, &server, world.client[1].slot,
+                        world.client[1].epoch, 0, &blocks);
+    shmemi_actor_fini(&server);
+    world_client_add(1);
+}
+
+static void flip_round(void *arg)
+{
+    uint64_t seed = *(uint64_t *)arg;
+    int kind = seed % FLIPS;
+    alarm(60); /* a hang is a failure */
+    world_actor(&actor, 0);
+    shmemi_pool_t *p = world_attach(&actor, NULL);
+    for (int i = 0; i < (kind == OWNERS ? 250 : 20); i++)
+        flip_once(p, kind, &seed);
+    _exit(0);
+}
+
+static void while_others_read(void)
+{
+    world_needs_kills();
+    uint64_t seed = 3;
+    int rounds = harness_has_asan() ? 3 * POOL_SOAK : 9 * POOL_SOAK;
+    for (int i = 0; i < rounds; i++) {
+        guarded_pool(4 << 20);
+        uint64_t start = world_random(&seed) / FLIPS * FLIPS + (uint64_t)i % FLIPS;
+        CHECK_EQ(harness_wait(harness_fork(flip_round, &start), 90), 0);
+        munmap(segment, segment_bytes);
+        close(world.fd);
+        munmap(world.roster, sizeof *world.roster);
+    }
+}
+
 static void a_zeroed_or_filled_segment(void)
 {
     shmemi_pool_t *none;
@@ -250,6 +358,7 @@ int main(int argc, char **argv)
     }
     RUN(in_a_small_pool);
     RUN(in_a_large_pool);
+    RUN(while_others_read);
     RUN(a_zeroed_or_filled_segment);
     return harness_end();
 }
