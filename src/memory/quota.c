@@ -287,11 +287,9 @@ static shmem_status_t set_locked(shmemi_pool_t *pool, uint32_t index, const shme
         .stamp = (uint64_t)shmemi_clock_now(),
         .seen = quota->keep_tokens ? sums.taken : sums.held,
     };
-    /* SYNC task-limited: release, pairs with acquire in shmemi_quota_enter(); who comes too early
-     * finds the old bucket */
-    atomic_store_explicit(&task->limited, 1, memory_order_release);
     put_in_force(task, &bucket);
-    /* SYNC task-limited: release, pairs with acquire in shmemi_quota_enter() */
+    /* SYNC task-limited: release, pairs with acquire in shmemi_quota_enter(): whoever looks at the
+     * bucket of a task that had none finds this one */
     atomic_store_explicit(&task->limited, limited, memory_order_release);
     return SHMEM_OK;
 }

@@ -201,6 +201,35 @@ static void killed_while_spending(void)
     }
 }
 
+static void set_first(void *arg)
+{
+    shmemi_actor_t self;
+    world_actor(&self, 1);
+    shmemi_pool_t *p = world_attach_as(&self, NULL, "t");
+    shmemi_fault_arm(arg, SHMEMI_FAULT_KILL, 1);
+    set_in(p, "t", 4 * MIB, UINT64_MAX, 0, 0);
+}
+
+/* A task that never had a quota has none, or the one that was being set. */
+static void killed_while_setting_the_first(void)
+{
+    static const char *const points[] = {"memory.quota.written", "memory.quota.settled"};
+    world_needs_kills();
+    for (size_t i = 0; i < SHMEMI_COUNT(points); i++) {
+        begin(32 * MIB);
+        shmemi_pool_t *p = world_attach_as(&actor, NULL, "t");
+        CHECK_EQ(harness_wait(harness_fork(set_first, (void *)(uintptr_t)points[i]), 30), -SIGKILL);
+        world_bury(1);
+        CHECK_OK(shmemi_pool_free(p, world_alloc(p, 2 * MIB)));
+        uint64_t limit = state("t").limit;
+        CHECK(limit == UINT64_MAX || limit == 4 * MIB);
+        set("t", 3 * MIB, UINT64_MAX, 0, 0);
+        CHECK_EQ(state("t").limit, 3 * MIB);
+        shmemi_pool_detach(p);
+        end();
+    }
+}
+
 int main(void)
 {
     RUN(first_use_by_threads);
@@ -208,5 +237,6 @@ int main(void)
     RUN(threads_at_the_limit);
     RUN(processes_at_the_limit);
     RUN(killed_while_spending);
+    RUN(killed_while_setting_the_first);
     return harness_end();
 }
