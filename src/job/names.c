@@ -73,5 +73,6 @@ shmemi_name_t *shmemi_names_next(const shmemi_name_t *entry)
 
 bool shmemi_name_is_current(const shmemi_name_t *entry)
 {
-    return entry->generation == shmemi_names_generation(entry->context);
+    return entry->generation == shmemi_names_generation(entry->context) ||
+           shmemi_client_server_lost(entry->context->client);
 }

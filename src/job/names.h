@@ -52,7 +52,8 @@ shmemi_name_t *shmemi_names_find(const shmemi_names_t *names, shmem_context_t co
                                  const char *text);
 shmemi_name_t *shmemi_names_next(const shmemi_name_t *entry);
 
-/* Does its name mean the same object for sure? */
+/* Does its name mean the same object for sure? Without a server it does: nobody gives the name to
+ * another then. */
 bool shmemi_name_is_current(const shmemi_name_t *entry);
 
 #endif
