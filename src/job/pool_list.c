@@ -3,7 +3,9 @@
  * Pools by name: taking a name away, listing them.
  *
  * Destroying marks the pool first, then asks the server for the name: who is killed in between
- * leaves a name whose pool gives nothing, and destroying it once more completes it.
+ * leaves a name whose pool gives nothing, and destroying it once more completes it. The name is
+ * taken away only if it is still that of the pool that was marked: somebody else may have destroyed
+ * it meanwhile and made another.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -48,10 +50,12 @@ shmem_status_t shmem_pool_destroy(shmem_context_t context, const char *name)
         status = shmemi_pool_pages_map(&view);
     if (status)
         goto close;
-    shmemi_pool_mark_destroyed(view.memory);
+    bool already = shmemi_pool_mark_destroyed(view.memory, true);
     SHMEMI_KILL_POINT("job.pool.marked");
-    status = shmemi_client_segment_unlink(context->client, full);
+    status = shmemi_client_segment_unlink(context->client, full, view.segment.id);
     SHMEMI_KILL_POINT("job.pool.unlinked");
+    if (status == SHMEM_ERR_ACCESS && !already) /* to the server this user is another one */
+        shmemi_pool_mark_destroyed(view.memory, false);
     shmemi_space_unmap(view.memory);
 close:
     shmemi_client_segment_close(context->client, &view.segment);

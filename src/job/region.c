@@ -375,7 +375,7 @@ shmem_status_t shmem_region_destroy(shmem_context_t context, const char *name)
     if (!status)
         status = name_make(name, full);
     if (!status)
-        status = shmemi_client_segment_unlink(context->client, full);
+        status = shmemi_client_segment_unlink(context->client, full, 0);
     SHMEMI_KILL_POINT("job.region.destroyed");
     return status ? translate(context, name, status) : SHMEM_OK;
 }

@@ -68,9 +68,9 @@ shmem_status_t shmemi_pool_attach(const shmemi_pool_source_t *source, shmemi_poo
  * ends behind `from`. False: there is none. Others may grow or shrink the pool meanwhile. */
 bool shmemi_pool_present(shmemi_pool_t *pool, uint64_t from, uint64_t *offset, uint64_t *length);
 
-/* The name is gone: nothing is allocated any more, through whatever view. `memory` has a page at
- * least. */
-void shmemi_pool_mark_destroyed(void *memory);
+/* The name is gone: nothing is allocated any more, through whatever view; or, `destroyed` false, it
+ * is not. `memory` has a page at least. Returns what it was before. */
+bool shmemi_pool_mark_destroyed(void *memory, bool destroyed);
 
 /* Number of pieces that came so far, by all processes: it changes before anybody can allocate from
  * pages that became present. */

@@ -204,10 +204,10 @@ static shmem_status_t header_check(const void *memory, uint64_t segment_bytes,
     return SHMEM_OK;
 }
 
-void shmemi_pool_mark_destroyed(void *memory)
+bool shmemi_pool_mark_destroyed(void *memory, bool destroyed)
 {
     shmemi_pool_header_t *header = memory;
-    atomic_store_explicit(&header->destroyed, 1, memory_order_relaxed);
+    return atomic_exchange_explicit(&header->destroyed, destroyed, memory_order_relaxed) != 0;
 }
 
 bool shmemi_pool_is_ready(const void *memory)

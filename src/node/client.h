@@ -94,8 +94,9 @@ shmem_status_t shmemi_client_segment_grow(shmemi_client_t *client, const shmemi_
                                           uint64_t bytes);
 
 /* Take the name away: nobody can open it any more, and another may have the name; who has it open
- * is not affected. The creator's user and root may. INVALID, NOT_FOUND, ACCESS, SERVER_LOST. */
-shmem_status_t shmemi_client_segment_unlink(shmemi_client_t *client, const char *name);
+ * is not affected. The creator's user and root may. `id` not 0: only if it is this segment's name,
+ * else NOT_FOUND. INVALID, NOT_FOUND, ACCESS, SERVER_LOST. */
+shmem_status_t shmemi_client_segment_unlink(shmemi_client_t *client, const char *name, uint64_t id);
 
 /* How often a name has gone away from this server, by unlink or with its segment: who remembers a
  * name from an open, and the number from before that open, need not ask again while it is the same.

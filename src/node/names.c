@@ -21,10 +21,15 @@ static shmem_status_t find(shmem_server_t server, const shmemi_wire_unlink_t *re
         !shmemi_wire_name_is_valid(name) || request->zero)
         return shmemi_quiet(SHMEM_ERR_INVALID, LAYER,
                             "the name of the segment to unlink is not one");
-    *entry = shmemi_table_find(&server->table, name);
+    shmemi_entry_t *found = shmemi_table_find(&server->table, name);
+    bool another = found && request->id && found->id != request->id;
+    *entry = another ? NULL : found;
     if (*entry || server->redoing) /* a predecessor has done it */
         return SHMEM_OK;
-    return shmemi_quiet(SHMEM_ERR_NOT_FOUND, LAYER, "no segment '%s' at this node server", name);
+    return shmemi_quiet(SHMEM_ERR_NOT_FOUND, LAYER,
+                        another ? "segment '%s' is another one by now"
+                                : "no segment '%s' at this node server",
+                        name);
 }
 
 void shmemi_names_unlink(shmem_server_t server, shmemi_peer_t *peer,

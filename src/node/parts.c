@@ -168,12 +168,13 @@ shmem_status_t shmemi_client_segment_grow(shmemi_client_t *client, const shmemi_
         shmemi_deadline_in(SHMEMI_REQUEST_NS + (int64_t)(bounded * NS_PER_BYTE)));
 }
 
-shmem_status_t shmemi_client_segment_unlink(shmemi_client_t *client, const char *name)
+shmem_status_t shmemi_client_segment_unlink(shmemi_client_t *client, const char *name, uint64_t id)
 {
     shmemi_wire_message_t message;
     if (!name || !shmemi_wire_name_is_valid(name))
         return bad_name(name);
     shmemi_wire_begin(&message, SHMEMI_WIRE_SEGMENT_UNLINK, 0);
+    message.unlink.id = id;
     message.unlink.name_bytes = (uint32_t)strlen(name);
     memcpy(message.unlink.name, name, message.unlink.name_bytes);
     return shmemi_client_request(client, &message, -1, SHMEMI_WIRE_DONE, NULL,

@@ -25,7 +25,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is li
 
 #define SHMEMI_WIRE_MAGIC 0x574d4853u /* "SHMW" */
 enum {
-    SHMEMI_WIRE_VERSION = 2,
+    SHMEMI_WIRE_VERSION = 3,
     SHMEMI_WIRE_MAX = 1024, /* longest message */
     SHMEMI_WIRE_NAME = 128, /* longest segment name with its NUL */
     SHMEMI_WIRE_TEXT = 488, /* longest error sentence with its NUL */
@@ -124,11 +124,12 @@ SHMEMI_PIN_SIZE(shmemi_wire_open_t, 152);
 
 typedef struct shmemi_wire_unlink {
     shmemi_wire_header_t header;
+    uint64_t id; /* only if it is this segment's name; 0: whosever it is */
     uint32_t name_bytes;
     uint32_t zero;
     char name[SHMEMI_WIRE_NAME];
 } shmemi_wire_unlink_t;
-SHMEMI_PIN_SIZE(shmemi_wire_unlink_t, 152);
+SHMEMI_PIN_SIZE(shmemi_wire_unlink_t, 160);
 
 typedef struct shmemi_wire_grow {
     shmemi_wire_header_t header;

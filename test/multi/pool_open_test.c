@@ -324,6 +324,35 @@ static void openers_and_destroyers_die(void)
     CHECK_OK(shmem_context_finalize(context));
 }
 
+static shmem_context_t other_context;
+static shmem_pool_t other_pool;
+
+static void replace(void)
+{
+    CHECK_OK(shmem_pool_destroy(other_context, "doomed"));
+    other_pool = make(other_context, "doomed", 4 * MIB);
+}
+
+/* Who destroys a pool leaves the one alone that has got its name meanwhile. */
+static void another_of_that_name(void)
+{
+    shmem_context_t context = join_alone();
+    void *block;
+    other_context = join_alone();
+    shmem_pool_t pool = make(context, "doomed", 4 * MIB), again;
+    shmemi_fault_arm_call("job.pool.marked", replace, 1);
+    CHECK_STATUS(shmem_pool_destroy(context, "doomed"), SHMEM_ERR_NOT_FOUND);
+    shmemi_fault_disarm();
+    CHECK_STATUS(shmem_pool_alloc(pool, 1000, &block), SHMEM_ERR_STATE);
+    CHECK_OK(shmem_pool_alloc(other_pool, 1000, &block));
+    CHECK_OK(shmem_pool_open(other_context, "doomed", &again));
+    CHECK(again == other_pool);
+    CHECK_OK(shmem_pool_destroy(context, "doomed"));
+    CHECK_STATUS(shmem_pool_alloc(other_pool, 100000, &block), SHMEM_ERR_STATE);
+    CHECK_OK(shmem_context_finalize(other_context));
+    CHECK_OK(shmem_context_finalize(context));
+}
+
 /* ---- waiting for a creator ---- */
 
 static void endless_creator(void *arg)
@@ -383,5 +412,6 @@ JOB_MAIN({
     RUN(lists);
     RUN(creators_die);
     RUN(openers_and_destroyers_die);
+    RUN(another_of_that_name);
     RUN(waiting_holds_up_nobody);
 })

@@ -65,7 +65,7 @@ static void use_segments(shmemi_client_t *client)
     CHECK_EQ(same.id, data.id);
     CHECK(!same.created);
     shmemi_client_segment_close(client, &same);
-    CHECK_OK(shmemi_client_segment_unlink(client, "data"));
+    CHECK_OK(shmemi_client_segment_unlink(client, "data", 0));
     CHECK_STATUS(shmemi_client_segment_open(client, "data", SHMEMI_RIGHTS_READ, &same),
                  SHMEM_ERR_NOT_FOUND);
     CHECK_OK(shmemi_client_grow(client));

@@ -184,7 +184,7 @@ static void as_guest(void *arg)
                  SHMEM_ERR_ACCESS);
     CHECK_STATUS(shmemi_client_segment_open(client, "shown", SHMEMI_RIGHTS_WRITE, &segment),
                  SHMEM_ERR_ACCESS);
-    CHECK_STATUS(shmemi_client_segment_unlink(client, "shown"), SHMEM_ERR_ACCESS);
+    CHECK_STATUS(shmemi_client_segment_unlink(client, "shown", 0), SHMEM_ERR_ACCESS);
     CHECK_OK(shmemi_client_segment_open(client, "shown", SHMEMI_RIGHTS_READ, &segment));
     CHECK_EQ(segment.access, SHMEM_ACCESS_OTHER_READ);
     CHECK_EQ(segment.uid, 0);

@@ -87,7 +87,7 @@ static void version_and_layout(void)
     fixture_hello(&m);
     m.header.version = 7;
     CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
-    fixture_expect_error(fd, SHMEM_ERR_VERSION, "version 2 met version 7");
+    fixture_expect_error(fd, SHMEM_ERR_VERSION, "version 3 met version 7");
     fixture_expect_closed(fd);
     close(fd);
     fd = fixture_raw(f);

@@ -13,15 +13,19 @@ static void unlinked(void)
     shmemi_segment_t first = fixture_segment(a, "x", 4096), opened, second;
     CHECK_OK(shmemi_client_segment_open(b, "x", SHMEMI_RIGHTS_WRITE, &opened));
     uint64_t gone = shmemi_client_names_gone(b);
-    CHECK_OK(shmemi_client_segment_unlink(b, "x"));
+    CHECK_OK(shmemi_client_segment_unlink(b, "x", 0));
     CHECK(shmemi_client_names_gone(b) != gone && shmemi_client_names_gone(a) != gone);
-    CHECK_STATUS(shmemi_client_segment_unlink(a, "x"), SHMEM_ERR_NOT_FOUND);
+    CHECK_STATUS(shmemi_client_segment_unlink(a, "x", 0), SHMEM_ERR_NOT_FOUND);
     CHECK_STATUS(shmemi_client_segment_open(b, "x", SHMEMI_RIGHTS_READ, &second),
                  SHMEM_ERR_NOT_FOUND);
-    CHECK_STATUS(shmemi_client_segment_unlink(a, "a b"), SHMEM_ERR_INVALID);
-    CHECK_STATUS(shmemi_client_segment_unlink(a, NULL), SHMEM_ERR_INVALID);
+    CHECK_STATUS(shmemi_client_segment_unlink(a, "a b", 0), SHMEM_ERR_INVALID);
+    CHECK_STATUS(shmemi_client_segment_unlink(a, NULL, 0), SHMEM_ERR_INVALID);
     second = fixture_segment(b, "x", 8192);
     CHECK(second.id != first.id && second.offset != first.offset);
+    gone = shmemi_client_names_gone(a);
+    CHECK_STATUS(shmemi_client_segment_unlink(a, "x", first.id), SHMEM_ERR_NOT_FOUND);
+    CHECK(strstr(shmem_error_detail()->text, "another one"));
+    CHECK_EQ(shmemi_client_names_gone(a), gone);
     CHECK_EQ(fixture_counts(a).segments, 2);
     shmemi_client_segment_close(a, &first);
     shmemi_client_segment_close(b, &opened);
@@ -59,7 +63,7 @@ static void unlinked_while_pending(void)
     memcpy(m.create.name, "big", 3);
     CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
     FIXTURE_AWAIT(client, segments, 1);
-    CHECK_OK(shmemi_client_segment_unlink(client, "big"));
+    CHECK_OK(shmemi_client_segment_unlink(client, "big", 0));
     shmemi_segment_t other = fixture_segment(client, "big", 4096);
     CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_segment_t));
     CHECK(m.segment.created == 1 && m.segment.id != other.id);

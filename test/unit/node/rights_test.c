@@ -71,7 +71,7 @@ static void owner(void *arg)
     }
     atomic_store(&w->made, 1);
     await(&w->seen, 3);
-    CHECK_OK(shmemi_client_segment_unlink(client, "private"));
+    CHECK_OK(shmemi_client_segment_unlink(client, "private", 0));
     shmemi_client_detach(client);
 }
 
@@ -131,7 +131,7 @@ static void look(rights_world_t *w, unsigned user, const char *wanted)
             .name = name, .bytes = 4096, .huge = SHMEMI_HUGE_OFF, .reserve = 1};
         CHECK_STATUS(shmemi_client_segment_create(client, &r, &s), SHMEM_ERR_EXISTS);
         if (user)
-            CHECK_STATUS(shmemi_client_segment_unlink(client, name), SHMEM_ERR_ACCESS);
+            CHECK_STATUS(shmemi_client_segment_unlink(client, name, 0), SHMEM_ERR_ACCESS);
     }
     CHECK_OK(shmemi_client_segment_list(client, "", NULL, 0, &count));
     CHECK_EQ(count, OBJECTS); /* names are no secret */

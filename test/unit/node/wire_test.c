@@ -50,7 +50,7 @@ static void wrong_headers(void)
     shmemi_wire_begin(&m, SHMEMI_WIRE_HELLO, 1);
     m.header.version = SHMEMI_WIRE_VERSION + 1;
     CHECK_STATUS(shmemi_wire_check(&m, m.header.bytes), SHMEM_ERR_VERSION);
-    CHECK(strstr(shmem_error_detail()->text, "version 2 met version 3"));
+    CHECK(strstr(shmem_error_detail()->text, "version 3 met version 4"));
     shmemi_wire_begin(&m, SHMEMI_WIRE_HELLO, 1);
     m.header.type = 4711;
     CHECK_STATUS(shmemi_wire_check(&m, m.header.bytes), SHMEM_ERR_PROTOCOL);
