@@ -60,11 +60,10 @@ static shmem_status_t no_page(uint32_t arena)
                         arena);
 }
 
-static shmem_status_t words_of(shmemi_heap_t *heap, const shmemi_place_t *place, const void *block,
-                               _Atomic uint64_t **words)
+static shmem_status_t words_need(shmemi_heap_t *heap, const shmemi_place_t *place,
+                                 const void *block)
 {
     shmemi_pool_t *pool = heap->pool;
-    const shmemi_arena_t *arena = &pool->arenas[place->arena].arena;
     shmem_pool_why_t why;
     shmem_status_t status = words_make(pool, place, block);
     if (status == SHMEM_ERR_NOMEM &&
@@ -73,10 +72,8 @@ static shmem_status_t words_of(shmemi_heap_t *heap, const shmemi_place_t *place,
     if (status == SHMEM_ERR_NOMEM && shmemi_grow_possible(pool, place->arena) &&
         !shmemi_grow(pool, place->arena, 1, 0, &why))
         status = words_make(pool, place, block);
-    if (status)
-        return status == SHMEM_ERR_NOMEM ? no_page(place->arena) : status;
     SHMEMI_KILL_POINT("memory.give.words");
-    return shmemi_owners_find(arena, &arena->span[place->chunk], words);
+    return status == SHMEM_ERR_NOMEM ? no_page(place->arena) : status;
 }
 
 /* ---- both kinds of blocks ---- */
@@ -85,26 +82,28 @@ static shmem_status_t words_of(shmemi_heap_t *heap, const shmemi_place_t *place,
 static shmem_status_t change_object(shmemi_heap_t *heap, const shmemi_place_t *place,
                                     const void *block, uint64_t to)
 {
-    const shmemi_arena_t *arena = &heap->pool->arenas[place->arena].arena;
+    shmemi_pool_t *pool = heap->pool;
+    shmemi_arena_t *arena = &pool->arenas[place->arena].arena;
     const shmemi_span_t *span = &arena->span[place->chunk];
-    uint32_t index, head = place->chunk << arena->chunk_shift;
+    shmemi_object_t object = {arena, pool->actor, pool->owner, place->chunk, 0, place->class};
+    uint32_t head = place->chunk << arena->chunk_shift;
     bool is_owner = shmemi_word_owner(shmemi_arena_get(&arena->page[head].word)) == to &&
-                    shmemi_charge_task(arena, head) == heap->pool->task;
+                    shmemi_charge_task(arena, head) == pool->task;
     _Atomic uint64_t *words = NULL;
-    shmem_status_t status = shmemi_place_object(heap->pool, place, block, &index);
-    if (!status && shmemi_span_is_free(span, index))
+    shmem_status_t status = shmemi_place_object(pool, place, block, &object.index);
+    if (!status && shmemi_span_is_free(span, object.index))
         status = shmemi_place_double_free(block);
     if (!status)
         status = shmemi_owners_find(arena, span, &words);
     if (!status && !words && is_owner)
         return SHMEM_OK;
     if (!status && !words)
-        status = words_of(heap, place, block, &words);
+        status = words_need(heap, place, block);
     if (status)
         return status;
     if (to != SHMEMI_OWNER_POOL)
-        to |= heap->pool->task;
-    status = shmemi_owners_change(span, words, index, to);
+        to |= pool->task;
+    status = shmemi_owners_change(&object, to);
     return status == SHMEM_ERR_DOUBLE_FREE ? shmemi_place_double_free(block) : status;
 }
 

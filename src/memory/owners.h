@@ -12,8 +12,10 @@
  *               bit set in `remote`  =>  word == 0, or FREEING by a client that is done with it
  *               a span of the pool itself has a page of owners and, but for a moment, an object
  *
- * Words change by compare-and-swap without a lock; so at every instant an object has one owner, and
- * two who free, give or hold it cannot both succeed. Freeing another's object is: claim the word,
+ * Words change by compare-and-swap; so at every instant an object has one owner, and two who free,
+ * give or hold it cannot both succeed. The page of words stays theirs as long as the span has an
+ * object: who changes one that may vanish at any time, because it belongs to another client, does
+ * so under the arena's lock. Freeing another's object is: claim the word,
  * then set the bit; only the span's own thread, when it collects the bit, makes the word 0, before
  * the bit goes. So whoever finds the word of a dead client and no bit, and wins the swap, knows
  * that the object was not freed.
@@ -45,18 +47,20 @@ shmem_status_t shmemi_owners_create_locked(shmemi_arena_t *arena, uint32_t chunk
 /* Give the span's words back, if it has some. Wants the lock; part of dissolving the span. */
 shmem_status_t shmemi_owners_destroy_locked(shmemi_arena_t *arena, const shmemi_span_t *span);
 
-/* Make `to` the owner of an allocated object. DOUBLE_FREE without a detail: it is free, or somebody
- * frees it. */
-shmem_status_t shmemi_owners_change(const shmemi_span_t *span, _Atomic uint64_t *words,
-                                    uint32_t index, uint64_t to);
+/* An object of a span that has words, and who asks. */
+typedef struct shmemi_object {
+    shmemi_arena_t *arena;
+    const shmemi_actor_t *actor;
+    uint64_t client; /* as in a page's word */
+    uint32_t chunk, index;
+    unsigned class;
+} shmemi_object_t;
 
-/* Claim an object that is going to be freed by another than the span's thread. `mine`: who frees
- * it. DOUBLE_FREE without a detail. */
-static inline shmem_status_t shmemi_owners_claim(const shmemi_span_t *span, _Atomic uint64_t *words,
-                                                 uint32_t index, uint64_t mine)
-{
-    return shmemi_owners_change(span, words, index, mine | SHMEMI_OWNERS_FREEING);
-}
+/* Make `to` the owner of an allocated object; with the FREEING bit: claim it, to be freed by
+ * another than the span's thread. Takes the lock where the object could be gone, and its span with
+ * it, because somebody just died: not for what is the caller's or the pool's. DOUBLE_FREE without a
+ * detail: it is free, or somebody frees it; CORRUPT, errors of the lock. */
+shmem_status_t shmemi_owners_change(const shmemi_object_t *object, uint64_t to);
 
 /* The span's own thread is going to free the object: it belongs to its client again. False: it is
  * being freed. */

@@ -43,8 +43,10 @@ static shmem_status_t free_remote(shmemi_heap_t *heap, const shmemi_place_t *pla
     shmemi_span_t *span = &arena->span[place->chunk];
     _Atomic uint64_t *owners;
     shmem_status_t status = shmemi_owners_find(arena, span, &owners);
+    const shmemi_object_t object = {arena,        pool->actor, pool->owner,
+                                    place->chunk, index,       place->class};
     if (!status && owners)
-        status = shmemi_owners_claim(span, owners, index, pool->owner | pool->task);
+        status = shmemi_owners_change(&object, pool->owner | pool->task | SHMEMI_OWNERS_FREEING);
     if (!status)
         status = shmemi_span_free_remote(span, index);
     if (status)

@@ -56,7 +56,7 @@ typedef struct walk {
 static void free_object(walk_t *w, shmemi_span_t *span, _Atomic uint64_t *words, uint32_t i,
                         bool whole)
 {
-    /* SYNC owners-word: acquire, pairs with release in shmemi_owners_change() */
+    /* SYNC owners-word: acquire, pairs with release in swap() */
     uint64_t word = atomic_load_explicit(&words[i], memory_order_acquire);
     uint64_t bit = (uint64_t)1 << i % 64;
     if (word ? !is_concerned(w->reclaim, shmemi_word_owner(word), word & SHMEMI_OWNERS_TASK)
@@ -68,7 +68,7 @@ static void free_object(walk_t *w, shmemi_span_t *span, _Atomic uint64_t *words,
                     atomic_load_explicit(&span->free[i / 64], memory_order_relaxed);
     if (bits & bit)
         return;
-    /* SYNC owners-word: acquire and release, pairs with acquire in shmemi_owners_change() */
+    /* SYNC owners-word: acquire and release, pairs with acquire in read_word() */
     if (!atomic_compare_exchange_strong_explicit(&words[i], &word, w->mine | SHMEMI_OWNERS_FREEING,
                                                  memory_order_acq_rel, memory_order_relaxed))
         return;

@@ -35,7 +35,7 @@ static shmem_status_t visit_objects(const walk_t *w, uint32_t page, uint64_t hea
     const shmemi_class_t *c = &w->pool->classes.class[class];
     shmem_status_t status = shmemi_owners_find(arena, span, &words);
     for (uint32_t i = 0; i < c->count && !status; i++) {
-        /* SYNC owners-word: acquire, pairs with release in shmemi_owners_change() */
+        /* SYNC owners-word: acquire, pairs with release in swap() */
         uint64_t word = words ? atomic_load_explicit(&words[i], memory_order_acquire) : 0;
         if (shmemi_span_is_free(span, i) || word & SHMEMI_OWNERS_FREEING)
             continue;
