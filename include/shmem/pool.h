@@ -274,8 +274,8 @@ typedef enum shmem_pool_why {
 SHMEM_API shmem_status_t shmem_pool_fallback(shmem_pool_t pool, int wanted, int got,
                                              shmem_pool_why_t why, uint64_t *count);
 
-/* Ask the kernel where the pages of an arena are: *there on its node, *elsewhere on others, moved
- * after they were placed (logged once). UNSUPPORTED: the kernel does not tell. */
+/* Ask the kernel where the pages of an arena are, in pages of 4 KiB, its bookkeeping included:
+ * *there on its node, *elsewhere on others, moved after they were placed (logged once). UNSUPPORTED: the kernel does not tell. */
 SHMEM_API shmem_status_t shmem_pool_placement(shmem_pool_t pool, int node, uint64_t *there,
                                               uint64_t *elsewhere);
 

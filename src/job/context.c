@@ -12,6 +12,7 @@
 #include "job/context.h"
 
 #include <pthread.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +154,10 @@ static shmem_status_t context_create(shmem_context_t c, const shmem_context_para
                            c->size);
     c->cursors = c->sources + c->size;
     c->targets = (char **)(void *)(c->sources + 2 * c->size);
-    snprintf(name, sizeof name, "PE %d of %d", c->rank, c->size);
+    if (c->size > 1)
+        snprintf(name, sizeof name, "PE %d of %d", c->rank, c->size);
+    else /* a service, a tool: its program says more */
+        snprintf(name, sizeof name, "%.31s", program_invocation_short_name);
     if ((status = shmemi_client_attach(&c->settings, name, &c->client)))
         return status;
     c->actor = shmemi_client_actor(c->client);

@@ -351,7 +351,7 @@ static void holders_are_named(void)
     while (!*stage)
         harness_sleep(0.001);
     begin();
-    snprintf(held, sizeof held, "a thread of process %d (PE 0 of 1) holds it", (int)pid);
+    snprintf(held, sizeof held, "a thread of process %d (api.misuse_test) holds it", (int)pid);
     snprintf(died, sizeof died, "a thread of process %d, died inside", (int)pid);
     CHECK_STATUS(shmem_mutex_lock_timed(context, mutex, 1000000), SHMEM_ERR_TIMEOUT);
     says(held);
