@@ -128,8 +128,10 @@ static void say_goodbye(shmemi_client_t *client, bool wait)
     if (wait)
         shmemi_client_request(client, &message, -1, SHMEMI_WIRE_DONE, NULL,
                               shmemi_deadline_in(SHMEMI_REQUEST_NS));
-    else if (shmemi_handle_is_ours(&client->socket))
+    else if (shmemi_handle_is_ours(&client->socket)) {
+        message.header.sequence = ++client->sequence;
         shmemi_socket_send(client->socket.fd, &message, message.header.bytes, NULL, 0, 0);
+    }
 }
 
 static shmem_status_t grow_rows(void *client)

@@ -106,6 +106,7 @@ static void note(shmem_server_t server, shmemi_peer_t *peer, const shmemi_wire_h
     record->lacks_membarrier = peer->lacks_membarrier;
     record->who = peer->who;
     record->death = 0;
+    record->answered = 0;
     memcpy(record->name, peer->name, sizeof record->name);
     record->request.hello = *hello;
     shmemi_state_peer_publish(server->state, peer->slot);

@@ -125,8 +125,8 @@ void shmemi_connection_lost(shmem_server_t server, shmemi_peer_t *peer)
     }
     if (peer->state != SHMEMI_PEER_ATTACHED)
         return;
-    peer->record->socket = -1;
     peer->record->request.header.magic = 0;
+    peer->record->socket = -1;
     shmemi_server_unwatch(server, &peer->socket);
     shmemi_segments_wait_no_more(peer);
     peer->state = SHMEMI_PEER_SUSPECT; /* it may still use what it has mapped */
@@ -149,8 +149,10 @@ void shmemi_connection_answer(shmem_server_t server, shmemi_peer_t *peer,
     shmem_status_t status =
         shmemi_socket_send(peer->socket.fd, message, message->header.bytes, &fd, fd >= 0, 0);
     SHMEMI_KILL_POINT("node.answer.sent");
-    if (peer->record)
+    if (peer->record) {
+        peer->record->answered = peer->record->request.header.sequence;
         peer->record->request.header.magic = 0; /* whatever comes now is not done twice */
+    }
     if (status == SHMEM_OK || status == SHMEM_ERR_SERVER_LOST)
         return; /* who has closed may have left last words: who reads them finds the end, too */
     if (status == SHMEM_ERR_TIMEOUT)
@@ -230,6 +232,12 @@ static bool serve(shmem_server_t server, shmemi_peer_t *peer, const shmemi_wire_
     }
 }
 
+/* Numbers count up, so that no request is taken for another that was done before. */
+static bool is_new(const shmemi_peer_t *peer, uint32_t sequence)
+{
+    return sequence && (!peer->record || (int32_t)(sequence - peer->record->answered) > 0);
+}
+
 /* The protocol's order: hello first and once, one request at a time, descriptors with hello only.
  */
 static void dispatch(shmem_server_t server, shmemi_peer_t *peer,
@@ -244,6 +252,9 @@ static void dispatch(shmem_server_t server, shmemi_peer_t *peer,
     else if (is_hello != half_open)
         shmemi_quiet(status, LAYER, "%s came %s the hello", shmemi_wire_type_name(type),
                      half_open ? "before" : "after");
+    else if (!is_new(peer, message->header.sequence))
+        shmemi_quiet(status, LAYER, "%s has number %u, which is not above the last one",
+                     shmemi_wire_type_name(type), message->header.sequence);
     else if (is_hello) {
         shmemi_clients_hello(server, peer, &message->hello, offered);
         return;
@@ -263,7 +274,9 @@ void shmemi_connection_redo(shmem_server_t server, shmemi_peer_t *peer)
     if (!request->header.magic)
         return;
     shmem_status_t status = shmemi_wire_check(request, request->header.bytes);
-    if (status == SHMEM_OK && request->header.type == SHMEMI_WIRE_HELLO)
+    if (status == SHMEM_OK && !is_new(peer, sequence))
+        peer->record->request.header.magic = 0; /* answered, but for the last step */
+    else if (status == SHMEM_OK && request->header.type == SHMEMI_WIRE_HELLO)
         shmemi_clients_welcome(server, peer, sequence);
     else if (status || !serve(server, peer, request))
         part(server, peer, sequence, SHMEM_ERR_PROTOCOL);

@@ -141,6 +141,7 @@ static void note_stray(shmemi_client_t *client, const shmemi_wire_message_t *mes
 {
     if (message->header.sequence == client->answered)
         return;
+    client->answered = message->header.sequence;
     if (message->header.type == SHMEMI_WIRE_SEGMENT && client->strays < SHMEMI_STRAYS)
         client->stray[client->strays++] = message->segment.id;
 }
@@ -156,6 +157,8 @@ static shmem_status_t receive_answer(shmemi_client_t *client, shmemi_wire_messag
                                "the node server at %s did not answer in time: it is stopped or "
                                "overloaded",
                                client->address);
+        if (status == SHMEM_ERR_LIMIT) /* it came, but not its descriptor */
+            note_stray(client, message);
         if (status)
             return status;
         if (message->header.sequence == sequence) {

@@ -64,14 +64,19 @@ static void hand_over(shmem_server_t server, shmemi_peer_t *peer, shmemi_entry_t
         close(fd);
 }
 
-/* A create or open that a predecessor has done is only answered. */
+/* A create or open that a predecessor has done is only answered: with what is still allowed. */
 static bool done_before(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,
                         uint32_t rights)
 {
     const shmemi_hold_t *hold = server->redoing ? shmemi_hold_of_request(peer, sequence) : NULL;
-    if (hold)
+    if (!hold)
+        return false;
+    shmem_status_t status = shmemi_rights_check_open(peer, &hold->entry->spec, rights);
+    if (status)
+        shmemi_connection_refuse(server, peer, sequence, status);
+    else
         hand_over(server, peer, hold->entry, &(shmemi_wish_t){sequence, rights, hold->created});
-    return hold;
+    return true;
 }
 
 static void hand_over_or_await(shmem_server_t server, shmemi_peer_t *peer, shmemi_entry_t *entry,
@@ -219,7 +224,7 @@ void shmemi_segments_create(shmem_server_t server, shmemi_peer_t *peer,
     uint32_t sequence = request->header.sequence;
     shmem_status_t status = create_check(request, &spec);
     shmemi_entry_t *entry = NULL;
-    if (done_before(server, peer, sequence, SHMEMI_RIGHTS_WRITE))
+    if (status == SHMEM_OK && done_before(server, peer, sequence, SHMEMI_RIGHTS_WRITE))
         return;
     if (status == SHMEM_OK && spec.name[0])
         entry = shmemi_table_find(&server->table, spec.name);
@@ -242,9 +247,13 @@ void shmemi_segments_open(shmem_server_t server, shmemi_peer_t *peer,
     char name[SHMEMI_WIRE_NAME];
     shmemi_entry_t *entry = NULL;
     shmem_status_t status;
-    if (done_before(server, peer, request->header.sequence, request->rights))
+    bool known = request->rights == SHMEMI_RIGHTS_READ || request->rights == SHMEMI_RIGHTS_WRITE;
+    if (known && done_before(server, peer, request->header.sequence, request->rights))
         return;
-    if (!shmemi_wire_name(request->name, sizeof request->name, request->name_bytes, name) ||
+    if (!known)
+        status = shmemi_quiet(SHMEM_ERR_INVALID, LAYER, "rights %u to open a segment are unknown",
+                              request->rights);
+    else if (!shmemi_wire_name(request->name, sizeof request->name, request->name_bytes, name) ||
         !shmemi_wire_name_is_valid(name))
         status =
             shmemi_quiet(SHMEM_ERR_INVALID, LAYER, "the name of the segment to open is not one");
@@ -253,9 +262,6 @@ void shmemi_segments_open(shmem_server_t server, shmemi_peer_t *peer,
                               "no segment '%s' at this node server: is its "
                               "creator running, with the same SHMEM_SERVER?",
                               name);
-    else if (request->rights != SHMEMI_RIGHTS_READ && request->rights != SHMEMI_RIGHTS_WRITE)
-        status = shmemi_quiet(SHMEM_ERR_INVALID, LAYER, "rights %u to open '%s' are unknown",
-                              request->rights, name);
     else
         status = shmemi_rights_check_open(peer, &entry->spec, request->rights);
     if (status)

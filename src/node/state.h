@@ -10,8 +10,10 @@
  *               a successor closes all others
  *               peers[s].request is a request of client s that is not answered yet, if its magic
  *               is not 0: it is received here, and cleared after the answer
+ *               sequence(s, n + 1) is after sequence(s, n), and `answered` is that of the last
+ *               request of client s that was answered
  *               a hold's word says which request changed it last, so that doing an unanswered
- *               request once more changes nothing twice
+ *               request once more changes nothing twice; no other request has its number
  *
  * Killed between any two stores, the state is that of before or after a change. What it does not
  * do: everything that can be found out again (lists, hashes, places: resume.c).
@@ -40,6 +42,7 @@ typedef struct shmemi_state_peer {
     uint32_t epoch;
     int socket, life; /* descriptors; socket -1: a suspect */
     bool lacks_membarrier;
+    uint32_t answered; /* sequence of the last request that was */
     shmemi_credentials_t who;
     uint64_t death; /* it was the death of this number; 0: none yet */
     char name[SHMEMI_CLIENT_NAME];

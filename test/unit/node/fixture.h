@@ -261,6 +261,13 @@ static inline int fixture_raw(const fixture_server_t *f)
     return fd;
 }
 
+/* Numbers of requests count up; a hello has 1. */
+static inline uint32_t fixture_next(void)
+{
+    static uint32_t sequence = 1;
+    return ++sequence;
+}
+
 static inline void fixture_hello(shmemi_wire_message_t *m)
 {
     shmemi_wire_begin(m, SHMEMI_WIRE_HELLO, 1);

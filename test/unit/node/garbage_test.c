@@ -140,7 +140,7 @@ static void wrong_values(void)
     shmemi_wire_message_t m;
     int fd = with_hello(f);
     for (size_t i = 0; i < sizeof creates / sizeof creates[0]; i++) {
-        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_CREATE, 2);
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_CREATE, fixture_next());
         m.create.bytes = creates[i].bytes;
         m.create.limit = creates[i].limit;
         m.create.kind = creates[i].kind;
@@ -153,14 +153,14 @@ static void wrong_values(void)
     CHECK_EQ(fixture_counts(client).segments, 0);
     fixture_segment(client, "x", 4096);
     for (uint32_t rights = 0; rights < 8; rights++) {
-        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_OPEN, 2);
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_OPEN, fixture_next());
         m.open.name_bytes = 1;
         m.open.name[0] = 'x';
         m.open.rights = rights;
         if (rights != SHMEMI_RIGHTS_READ && rights != SHMEMI_RIGHTS_WRITE)
             expect(fd, &m, SHMEM_ERR_INVALID, "rights");
     }
-    shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_GROW, 2);
+    shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_GROW, fixture_next());
     m.grow.id = 1;
     m.grow.bytes = 8192;
     expect(fd, &m, SHMEM_ERR_NOT_FOUND, "no segment number 1 open"); /* the other has */
@@ -187,11 +187,11 @@ static void wrong_names(void)
             memset(field, 'x', sizeof field);
         if (names[i].at)
             field[names[i].at] = names[i].at < 3 ? 0 : 'x';
-        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_UNLINK, 2);
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_UNLINK, fixture_next());
         m.unlink.name_bytes = names[i].bytes;
         memcpy(m.unlink.name, field, sizeof field);
         expect(fd, &m, SHMEM_ERR_INVALID, "name");
-        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_LIST, 2);
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_LIST, fixture_next());
         m.list.prefix_bytes = names[i].bytes;
         memcpy(m.list.prefix, field, sizeof field);
         expect(fd, &m, SHMEM_ERR_INVALID, "names to list");
@@ -199,13 +199,13 @@ static void wrong_names(void)
     /* cursors of any value end */
     static const uint64_t cursors[] = {1, 2, UINT64_MAX, 1ull << 63};
     for (size_t i = 0; i < sizeof cursors / sizeof cursors[0]; i++) {
-        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_LIST, 2);
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_LIST, fixture_next());
         m.list.cursor = cursors[i];
         CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
         CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_entries_t));
         CHECK(m.entries.cursor == 0 && m.entries.count == (i == 0 ? 0 : 1));
     }
-    shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_LIST, 2);
+    shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_LIST, fixture_next());
     m.list.zero = 1;
     expect(fd, &m, SHMEM_ERR_INVALID, "names to list");
     close(fd);
@@ -272,6 +272,7 @@ static void slow_reader(void)
     CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
     double end = harness_now() + 5;
     while (harness_now() < end) { /* asks and asks, never reads */
+        m.header.sequence++;
         if (!fixture_send(fd, &m, m.header.bytes, NULL, 0) && errno != EAGAIN)
             break;
         sent++;

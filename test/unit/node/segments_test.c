@@ -128,7 +128,7 @@ static void openings_are_limited(void)
     CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
     CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_welcome_t));
     for (int i = 0; i <= SHMEMI_HOLDS; i++) {
-        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_OPEN, 2);
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_OPEN, fixture_next());
         m.open.name_bytes = 1;
         m.open.rights = SHMEMI_RIGHTS_READ;
         m.open.name[0] = 'x';
@@ -137,7 +137,7 @@ static void openings_are_limited(void)
             CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_segment_t));
     }
     fixture_expect_error(fd, SHMEM_ERR_LIMIT, "4096 segments open already");
-    shmemi_wire_begin(&m, SHMEMI_WIRE_GOODBYE, 3); /* closes them all */
+    shmemi_wire_begin(&m, SHMEMI_WIRE_GOODBYE, fixture_next()); /* closes them all */
     CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
     FIXTURE_AWAIT(a, clients, 1);
     close(fd);
@@ -302,6 +302,29 @@ static void two_servers(void)
     fixture_end(g);
 }
 
+/* A number that was used cannot stand for another request. */
+static void numbers_count_up(void)
+{
+    static const uint32_t wrong[] = {0, 1, 6, 7, 7 + (1u << 31)};
+    fixture_server_t *f = fixture_server();
+    shmemi_wire_message_t m;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        int fd = fixture_raw(f);
+        fixture_hello(&m);
+        CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+        CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_welcome_t));
+        shmemi_wire_begin(&m, SHMEMI_WIRE_STATUS, 7);
+        CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+        CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_counts_t));
+        shmemi_wire_begin(&m, SHMEMI_WIRE_STATUS, wrong[i]);
+        CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+        fixture_expect_error(fd, SHMEM_ERR_PROTOCOL, "not above the last one");
+        fixture_expect_closed(fd);
+        close(fd);
+    }
+    fixture_end(f);
+}
+
 int main(void)
 {
     RUN(create_open_close);
@@ -314,5 +337,6 @@ int main(void)
     RUN(many_at_once);
     RUN(server_failures);
     RUN(two_servers);
+    RUN(numbers_count_up);
     return harness_end();
 }
