@@ -143,7 +143,8 @@ SHMEM_API shmem_status_t shmem_pool_alloc_timed(shmem_pool_t pool, size_t bytes,
 
 /* Change the size of a block, in place where possible, else by moving (content kept up to the
  * smaller size; the new block is the caller's). *block is updated on success and untouched, still
- * valid, on failure. Errors: as alloc and free. */
+ * valid, on failure: also when it gives CORRUPT because its guard bytes were overwritten (debug
+ * pools). Errors: as alloc and free. */
 SHMEM_API shmem_status_t shmem_pool_resize(shmem_pool_t pool, void **block, size_t bytes);
 
 /* Give a block back. NULL is accepted. Any process may, whoever owns the block; whoever was charged

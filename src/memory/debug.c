@@ -207,26 +207,6 @@ static shmem_status_t begin_free(shmemi_pool_t *pool, shmemi_traced_t *b)
     return freed_before(pool, b);
 }
 
-/* Text and count for guards that were overwritten at `at`, relative to the user's first byte. */
-static shmem_status_t damaged(shmemi_pool_t *pool, const shmemi_traced_t *b, int64_t at)
-{
-    char allocated[SHMEMI_EVENT_TEXT];
-    if (shmemi_trace_state(b->trace.state) != SHMEMI_TRACE_REPORTED)
-        atomic_fetch_add_explicit(&pool->header->overruns, 1, memory_order_relaxed);
-    shmemi_trace_describe(pool, &b->trace.allocated, allocated);
-    if (at < 0)
-        return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
-                           "written before the start of the block of %llu bytes at %p: byte %lld "
-                           "is the first one that was changed; it was allocated at %s",
-                           (unsigned long long)b->trace.asked, (void *)b->user, (long long)at,
-                           allocated);
-    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
-                       "written behind the end of the block of %llu bytes at %p: byte %lld is the "
-                       "first one that was changed; it was allocated at %s",
-                       (unsigned long long)b->trace.asked, (void *)b->user, (long long)at,
-                       allocated);
-}
-
 /* Nothing is known of the block but where it is. */
 static shmem_status_t free_unknown(shmemi_pool_t *pool, const shmemi_traced_t *b)
 {
@@ -245,6 +225,7 @@ static shmem_status_t free_unknown(shmemi_pool_t *pool, const shmemi_traced_t *b
 
 shmem_status_t shmemi_debug_free(shmemi_pool_t *pool, void *block, const void *site)
 {
+    char text[SHMEMI_DAMAGE_TEXT];
     shmemi_traced_t b;
     int64_t at = 0;
     if (!block)
@@ -264,7 +245,11 @@ shmem_status_t shmemi_debug_free(shmemi_pool_t *pool, void *block, const void *s
     status = shmemi_pool_free(pool, b.start);
     if (status)
         return status;
-    return spoiled ? damaged(pool, &b, at) : SHMEM_OK;
+    if (!spoiled)
+        return SHMEM_OK;
+    if (shmemi_trace_state(b.trace.state) != SHMEMI_TRACE_REPORTED)
+        atomic_fetch_add_explicit(&pool->header->overruns, 1, memory_order_relaxed);
+    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER, "%s", shmemi_trace_damage(pool, &b, at, text));
 }
 
 /* ---- the others ---- */
@@ -283,6 +268,17 @@ static shmem_status_t locate_live(shmemi_pool_t *pool, const void *block, shmemi
                                                                      : freed_before(pool, b);
 }
 
+/* CORRUPT when the guards of a block that stays were overwritten. */
+static shmem_status_t check_guards(shmemi_pool_t *pool, const shmemi_traced_t *b)
+{
+    char text[SHMEMI_DAMAGE_TEXT];
+    int64_t at;
+    if (!shmemi_trace_is_damaged(b, &at) || !shmemi_trace_is_same(b))
+        return SHMEM_OK;
+    shmemi_trace_report(pool, b);
+    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER, "%s", shmemi_trace_damage(pool, b, at, text));
+}
+
 shmem_status_t shmemi_debug_resize(shmemi_pool_t *pool, void **block, size_t bytes,
                                    const void *site)
 {
@@ -293,6 +289,8 @@ shmem_status_t shmemi_debug_resize(shmemi_pool_t *pool, void **block, size_t byt
     shmem_status_t status = locate_live(pool, *block, &b);
     const shmemi_debug_request_t request = {.bytes = bytes};
     if (!status)
+        status = check_guards(pool, &b);
+    if (!status)
         status = shmemi_debug_alloc(pool, &request, site, &moved);
     if (status)
         return status;
@@ -302,7 +300,7 @@ shmem_status_t shmemi_debug_resize(shmemi_pool_t *pool, void **block, size_t byt
         shmemi_debug_free(pool, moved, site);
         return status;
     }
-    *block = moved; /* also when guards were overwritten: the old one is given back */
+    *block = moved; /* also when guards were overwritten just now: the old one is given back */
     return SHMEM_OK;
 }
 

@@ -40,6 +40,10 @@ shmem_status_t shmemi_debug_root_set(shmemi_pool_t *pool, void *block);
 /* As shmemi_pool_check(), and the guards of all blocks. */
 shmem_status_t shmemi_debug_check(shmemi_pool_t *pool);
 
+/* Log, and count, which blocks that this client owns through the view have overwritten guards.
+ * `name`: of the pool, for the text. No other thread of this process is in the pool. */
+void shmemi_debug_report_own(shmemi_pool_t *pool, const char *name);
+
 /* STATE: no debug pool. */
 shmem_status_t shmemi_pool_debug_info(shmemi_pool_t *pool, shmem_pool_debug_info_t *info);
 

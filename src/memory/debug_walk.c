@@ -2,6 +2,7 @@
 /* Debug pools as a whole: the guards of all blocks, and what this process has in them. */
 #include <time.h>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "memory/debug.h"
 #include "memory/trace.h"
@@ -11,16 +12,20 @@
 
 enum {
     TRIES = 200, /* looks at a block without a valid trace, until the first one that stays so: */
-    PAUSE_NS = 1000000 /* perhaps it is being allocated, which takes moments */
+    PAUSE_NS = 1000000, /* perhaps it is being allocated, which takes moments */
+    LINES = 16          /* blocks that are told of */
 };
 
 /* ---- guards ---- */
 
 typedef struct check {
     shmemi_pool_t *pool;
-    bool found;
-    int64_t at; /* of the first one: */
-    shmemi_traced_t block;
+    bool own;       /* only what this client owns for the view's task */
+    uint32_t found; /* the first of them: */
+    struct {
+        shmemi_traced_t block;
+        int64_t at;
+    } first[LINES];
 } check_t;
 
 /* The walk holds the arena's lock: when one block was found, others without a trace are not waited
@@ -44,43 +49,45 @@ static void check_block(void *arg, const shmemi_walked_t *walked)
     check_t *c = arg;
     shmemi_traced_t b = {.start = walked->start, .bytes = walked->bytes};
     int64_t at = 0;
+    if (c->own && (walked->owner != c->pool->owner || walked->task != c->pool->task))
+        return;
     if (!is_spoiled(c, &b, &at))
         return;
-    if (b.known && shmemi_trace_state(b.trace.state) == SHMEMI_TRACE_ALLOCATED) {
-        uint64_t word = b.trace.state;
-        /* SYNC trace-state: acq_rel, pairs with acquire in words_read() */
-        if (atomic_compare_exchange_strong_explicit(shmemi_trace_word(&b), &word,
-                                                    (word & ~(uint64_t)15) | SHMEMI_TRACE_REPORTED,
-                                                    memory_order_acq_rel, memory_order_relaxed))
-            atomic_fetch_add_explicit(&c->pool->header->overruns, 1, memory_order_relaxed);
+    if (b.known)
+        shmemi_trace_report(c->pool, &b);
+    if (c->found < LINES) {
+        c->first[c->found].block = b;
+        c->first[c->found].at = at;
     }
-    if (!c->found) {
-        c->block = b;
-        c->at = at;
-    }
-    c->found = true;
+    c->found++;
 }
 
 shmem_status_t shmemi_debug_check(shmemi_pool_t *pool)
 {
-    char allocated[SHMEMI_EVENT_TEXT];
+    char text[SHMEMI_DAMAGE_TEXT];
     check_t c = {.pool = pool};
     shmem_status_t status = shmemi_pool_check(pool);
     if (!status)
         status = shmemi_walk_blocks(pool, check_block, &c);
     if (status || !c.found)
         return status;
-    if (!c.block.known)
-        return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
-                           "the trace of the block of %llu bytes (with guards) at %p was "
-                           "overwritten: who allocated it is not known",
-                           (unsigned long long)c.block.bytes, (void *)c.block.start);
-    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
-                       "written outside of the block of %llu bytes at %p: byte %lld is the first "
-                       "one that was changed; it was allocated at %s",
-                       (unsigned long long)c.block.trace.asked, (void *)c.block.user,
-                       (long long)c.at,
-                       shmemi_trace_describe(pool, &c.block.trace.allocated, allocated));
+    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER, "%s",
+                       shmemi_trace_damage(pool, &c.first[0].block, c.first[0].at, text));
+}
+
+void shmemi_debug_report_own(shmemi_pool_t *pool, const char *name)
+{
+    char text[SHMEMI_DAMAGE_TEXT];
+    check_t c = {.pool = pool, .own = true};
+    if (shmemi_walk_blocks(pool, check_block, &c))
+        return;
+    for (uint32_t i = 0; i < c.found && i < LINES; i++)
+        shmemi_log(SHMEM_LOG_ERROR, LAYER, "pool '%s': %s", name,
+                   shmemi_trace_damage(pool, &c.first[i].block, c.first[i].at, text));
+    if (c.found > LINES)
+        shmemi_log(SHMEM_LOG_ERROR, LAYER,
+                   "pool '%s': and %u other blocks were written to outside of their bytes", name,
+                   c.found - LINES);
 }
 
 /* ---- what this process has ---- */

@@ -67,8 +67,9 @@ static void log_sites(leaks_t *l, const char *name)
         for (char *c = l->site[most].text; *c; c++) /* it comes from shared memory */
             if (*c < ' ' || *c > '~')
                 *c = '?';
-        shmemi_log(SHMEM_LOG_WARN, LAYER, "pool '%s': not freed: %llu blocks, %llu bytes, of %s",
-                   name, (unsigned long long)l->site[most].blocks,
+        shmemi_log(SHMEM_LOG_WARN, LAYER,
+                   "pool '%s': not freed: %llu blocks, %llu bytes, allocated at %s", name,
+                   (unsigned long long)l->site[most].blocks,
                    (unsigned long long)l->site[most].bytes, l->site[most].text);
         l->site[most].bytes = 0;
     }
@@ -81,8 +82,11 @@ static void log_sites(leaks_t *l, const char *name)
 void shmemi_pool_report_leaks(shmemi_pool_t *pool, const char *name)
 {
     leaks_t l = {.pool = pool};
-    if (pool->actor->fork_generation != shmemi_fork_generation() ||
-        shmemi_walk_blocks(pool, add, &l) || !l.blocks)
+    if (pool->actor->fork_generation != shmemi_fork_generation())
+        return;
+    if (shmemi_pool_is_debug(pool))
+        shmemi_debug_report_own(pool, name);
+    if (shmemi_walk_blocks(pool, add, &l) || !l.blocks)
         return;
     shmemi_log(SHMEM_LOG_WARN, LAYER,
                "pool '%s' is closed with %llu blocks, %llu bytes, that this process neither freed "

@@ -185,6 +185,37 @@ const char *shmemi_trace_describe(const shmemi_pool_t *pool, const shmemi_trace_
     return text;
 }
 
+const char *shmemi_trace_damage(const shmemi_pool_t *pool, const shmemi_traced_t *b, int64_t at,
+                                char text[SHMEMI_DAMAGE_TEXT])
+{
+    char allocated[SHMEMI_EVENT_TEXT];
+    if (!b->known)
+        snprintf(text, SHMEMI_DAMAGE_TEXT,
+                 "the trace of the block of %llu bytes (with guards) at %p was overwritten: who "
+                 "allocated it is not known",
+                 (unsigned long long)b->bytes, (void *)b->start);
+    else
+        snprintf(text, SHMEMI_DAMAGE_TEXT,
+                 "written %s of the block of %llu bytes at %p: byte %lld is the %s one that was "
+                 "changed; it was allocated at %s",
+                 at < 0 ? "before the start" : "behind the end", (unsigned long long)b->trace.asked,
+                 (void *)b->user, (long long)at, at < 0 ? "nearest" : "first",
+                 shmemi_trace_describe(pool, &b->trace.allocated, allocated));
+    return text;
+}
+
+void shmemi_trace_report(shmemi_pool_t *pool, const shmemi_traced_t *b)
+{
+    uint64_t word = b->trace.state;
+    if (shmemi_trace_state(word) != SHMEMI_TRACE_ALLOCATED)
+        return;
+    /* SYNC trace-state: acq_rel, pairs with acquire in words_read() */
+    if (atomic_compare_exchange_strong_explicit(words_of(b), &word,
+                                                (word & ~(uint64_t)15) | SHMEMI_TRACE_REPORTED,
+                                                memory_order_acq_rel, memory_order_relaxed))
+        atomic_fetch_add_explicit(&pool->header->overruns, 1, memory_order_relaxed);
+}
+
 /* ---- finding ---- */
 
 static bool is_valid(const shmemi_pool_t *pool, const shmemi_traced_t *b)
@@ -293,25 +324,30 @@ void shmemi_trace_end(shmemi_pool_t *pool, shmemi_traced_t *b, const void *site)
     SHMEMI_KILL_POINT("memory.debug.poisoned");
 }
 
+/* The byte before the user's that was changed and is nearest to them, relative to them; 0: none. */
+static RACY int64_t nearest_before(const shmemi_traced_t *b)
+{
+    uint64_t front = b->trace.front - SHMEMI_FINDER;
+    uint64_t trace = b->trace.start + b->bytes - sizeof(shmemi_trace_t);
+    const uint64_t finder[2] = {trace, trace ^ FINDER_KEY};
+    for (int64_t at = -1; at >= -SHMEMI_FINDER; at--)
+        if (LOAD(unsigned char, b->user + at, relaxed) !=
+            ((const unsigned char *)finder)[SHMEMI_FINDER + at])
+            return at;
+    uint64_t i = first_other(b->start, front, SHMEMI_GUARD);
+    for (uint64_t last = i; last < front;
+         last = i + 1 + first_other(b->start + i + 1, front - i - 1, SHMEMI_GUARD))
+        i = last;
+    return i < front ? (int64_t)i - (int64_t)b->trace.front : 0;
+}
+
 bool shmemi_trace_is_damaged(const shmemi_traced_t *b, int64_t *at)
 {
-    uint64_t front = b->trace.front - SHMEMI_FINDER, trace;
     uint64_t rear = (uint64_t)(end_of(b) - rear_of(b));
-    uint64_t i = first_other(b->start, front, SHMEMI_GUARD);
-    if (i < front) {
-        *at = (int64_t)i - (int64_t)b->trace.front;
-        return true;
-    }
-    trace = atomic_load_explicit(&finder_of(b->user)[0], memory_order_relaxed);
-    if (trace - b->trace.start != b->bytes - sizeof(shmemi_trace_t) ||
-        atomic_load_explicit(&finder_of(b->user)[1], memory_order_relaxed) !=
-            (trace ^ FINDER_KEY)) {
-        *at = -SHMEMI_FINDER;
-        return true;
-    }
-    i = first_other(rear_of(b), rear, SHMEMI_GUARD);
-    *at = (int64_t)(b->trace.asked + i);
-    return i < rear;
+    int64_t before = nearest_before(b);
+    uint64_t i = before ? 0 : first_other(rear_of(b), rear, SHMEMI_GUARD);
+    *at = before ? before : (int64_t)(b->trace.asked + i);
+    return before || i < rear;
 }
 
 /* ---- poison ---- */

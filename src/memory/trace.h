@@ -87,17 +87,25 @@ void shmemi_trace_begin(shmemi_pool_t *pool, shmemi_traced_t *block, const void 
 /* The block is FREEING by the caller: poison, and say who freed it; then it is FREED. */
 void shmemi_trace_end(shmemi_pool_t *pool, shmemi_traced_t *block, const void *site);
 
-/* The first byte of the guards that was changed, relative to the user's first byte, into *at;
- * false: they are intact. */
+/* The byte of the guards and the finder nearest to the user's bytes that was changed, relative to
+ * the user's first byte, into *at: before them, else behind them. False: all are intact. */
 bool shmemi_trace_is_damaged(const shmemi_traced_t *block, int64_t *at);
-/* The same for the poison of a FREED block. False, too, when there are guards or the poison of
- * another block in it: its memory was part of another one meanwhile; pages without any poison are
- * not looked at: the library had them in use, or returned them to the system. */
+/* The first byte of the poison of a FREED block that was changed. False, too, when there are guards
+ * or the poison of another block in it: its memory was part of another one meanwhile; pages without
+ * any poison are not looked at: the library had them in use, or returned them to the system. */
 bool shmemi_trace_is_touched(const shmemi_traced_t *block, int64_t *at);
 
 /* "main+0x1a2b (function) by process 4711 (PE 0 of 2)" into text; returns text. */
 enum { SHMEMI_EVENT_TEXT = 256 };
 const char *shmemi_trace_describe(const shmemi_pool_t *pool, const shmemi_trace_event_t *event,
                                   char text[SHMEMI_EVENT_TEXT]);
+
+/* The sentence about an allocated block that was written to outside of the user's bytes: damaged at
+ * `at`, or without a valid trace. Returns text. */
+enum { SHMEMI_DAMAGE_TEXT = 512 };
+const char *shmemi_trace_damage(const shmemi_pool_t *pool, const shmemi_traced_t *block, int64_t at,
+                                char text[SHMEMI_DAMAGE_TEXT]);
+/* Count the overrun of an ALLOCATED block, once: it is REPORTED then. */
+void shmemi_trace_report(shmemi_pool_t *pool, const shmemi_traced_t *block);
 
 #endif

@@ -73,6 +73,53 @@ static void resizing(void)
 
 /* ---- mistakes ---- */
 
+static void resizing_what_was_overrun(void)
+{
+    shmem_pool_t pool = pool_of(16 << 20);
+    char *block = site_one(pool, 100), *same = block;
+    memset(block, 42, 100);
+    block[100] = 1;
+    for (int i = 0; i < 2; i++) { /* counted once */
+        CHECK_STATUS(shmem_pool_resize(pool, (void **)&block, i ? 50 : 5000), SHMEM_ERR_CORRUPT);
+        detail_has("byte 100 is the first", "(site_one)");
+        CHECK(block == same && block[99] == 42);
+        CHECK_EQ(info_of(pool).overruns, 1);
+        CHECK_EQ(info_of(pool).blocks, 1);
+    }
+    block[100] = (char)0xfd; /* as it was */
+    CHECK_OK(shmem_pool_resize(pool, (void **)&block, 200));
+    CHECK(block[99] == 42);
+    block[-1] = 1;
+    CHECK_STATUS(shmem_pool_resize(pool, (void **)&block, 300), SHMEM_ERR_CORRUPT);
+    CHECK_STATUS(shmem_pool_free(pool, block), SHMEM_ERR_CORRUPT);
+    CHECK_EQ(info_of(pool).overruns, 2);
+    CHECK_EQ(used(pool), 0);
+    done(pool);
+}
+
+/* The byte nearest to the block is named, wherever it lies. */
+static void underruns(void)
+{
+    static const int places[] = {1, 7, 8, 9, 15, 16, 17, 100, 127, 128};
+    shmem_pool_t pool = pool_of(16 << 20);
+    char text[64];
+    for (unsigned i = 0; i < sizeof places / sizeof *places; i++)
+        for (int further = 0; further < 2; further++) {
+            char *block = site_one(pool, 100);
+            block[-places[i]] ^= 0x55;
+            if (further)
+                for (int k = places[i] + 1; k <= 128; k += 5)
+                    block[-k] ^= 0x55;
+            snprintf(text, sizeof text, "byte -%d is the nearest", places[i]);
+            CHECK_STATUS(shmem_pool_check(pool), SHMEM_ERR_CORRUPT);
+            detail_has(text, "written before the start");
+            CHECK_STATUS(shmem_pool_free(pool, block), SHMEM_ERR_CORRUPT);
+            detail_has(text, "(site_one)");
+        }
+    CHECK_EQ(used(pool), 0);
+    done(pool);
+}
+
 static void overruns(void)
 {
     static const size_t sizes[] = {1, 100, 5000, 50000, 200000};
@@ -220,6 +267,42 @@ static void no_false_alarms(void)
     done(pool);
 }
 
+/* ---- at the end ---- */
+
+/* What is never freed is looked at when the pool is closed. */
+static void overruns_until_close(void)
+{
+    shmem_pool_t pool = pool_of(16 << 20);
+    char *given = site_one(pool, 100);
+    given[100] = 1; /* the pool's, soon */
+    CHECK_OK(shmem_pool_give(pool, given));
+    ((char *)site_one(pool, 300))[300] = 7;
+    ((char *)site_two(pool, 100000))[-3] = 7;
+    memset((char *)site_two(pool, 1000) + 1000, 7, 400);
+    site_two(pool, 4000);
+    logged.count = 0;
+    shmem_pool_close(pool);
+    CHECK(strstr(line_with("byte 300 is the first", name), "(site_one)"));
+    CHECK(strstr(line_with("byte -3 is the nearest", name), "(site_two)"));
+    line_with("who allocated it is not known", name);
+    line_with("closed with 3 blocks, 104300 bytes", name);
+    line_with("1 blocks, 300 bytes, allocated at ", "(site_one)");
+    CHECK_EQ(logged.count, 6);
+    CHECK_OK(shmem_context_finalize(context));
+}
+
+static void many_overruns_until_close(void)
+{
+    shmem_pool_t pool = pool_of(16 << 20);
+    for (int i = 0; i < 20; i++)
+        ((char *)site_one(pool, 100))[100] = 1;
+    logged.count = 0;
+    shmem_pool_close(pool);
+    line_with("and 4 other blocks", name);
+    CHECK_EQ(logged.count, 17 + 2);
+    CHECK_OK(shmem_context_finalize(context));
+}
+
 /* ---- leaks ---- */
 
 static void leaks(void)
@@ -280,12 +363,16 @@ static void cases(void)
 {
     RUN(sizes_and_alignments);
     RUN(resizing);
+    RUN(resizing_what_was_overrun);
     RUN(overruns);
+    RUN(underruns);
     RUN(far_overruns);
     RUN(double_frees);
     RUN(wrong_pointers);
     RUN(writes_after_free);
     RUN(no_false_alarms);
+    RUN(overruns_until_close);
+    RUN(many_overruns_until_close);
     RUN(leaks);
     RUN(leaks_of_plain_pools);
     RUN(leaks_of_symmetric_memory);
