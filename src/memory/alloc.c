@@ -393,8 +393,8 @@ shmem_status_t shmemi_pool_alloc_timed(shmemi_pool_t *pool, size_t bytes, size_t
 {
     shmemi_deadline_t deadline = shmemi_deadline_in(timeout);
     for (;;) {
-        uint64_t delay;
-        bool ever;
+        uint64_t delay = 0;
+        bool ever = false; /* unless it is the pool that has no memory */
         watch_t quota = {.pool = pool, .quota = true}, room = {.pool = pool};
         quota.seen = returned(&quota);
         room.seen = returned(&room);

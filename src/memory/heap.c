@@ -27,7 +27,7 @@ shmemi_heap_arena_t shmemi_heap_none = {
 static _Thread_local shmemi_heap_t *thread_heaps;
 static pthread_mutex_t heaps_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t heaps_left = PTHREAD_COND_INITIALIZER; /* private to this process */
-static pthread_key_t thread_key; /* its value is only a mark */
+static pthread_key_t thread_key;                             /* its value is only a mark */
 static int setup_error;
 
 static void link_locked(shmemi_heap_t *heap)
@@ -142,7 +142,7 @@ static shmemi_heap_t *heap_create(shmemi_pool_t *pool, const shmemi_self_t *self
                     "no thread-specific key is left in this process (PTHREAD_KEYS_MAX)");
         return NULL;
     }
-    shmemi_heap_t *heap = calloc(1, sizeof *heap);
+    shmemi_heap_t *heap = SHMEMI_FAULT("memory.heap.create") ? NULL : calloc(1, sizeof *heap);
     if (!heap) {
         shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "%zu bytes of private memory for a thread's cache",
                     sizeof *heap);

@@ -212,7 +212,8 @@ shmem_status_t shmemi_pool_resize(shmemi_pool_t *pool, void **block, size_t byte
     uint64_t want = shmemi_request_size(pool, &request, request.class);
     if (want == old || (want < old && want > old / 2 && place.in_span))
         return SHMEM_OK;
-    if (!place.in_span && request.class == SHMEMI_CLASSES) {
+    bool closed = atomic_load_explicit(&pool->header->destroyed, memory_order_relaxed);
+    if (!place.in_span && request.class == SHMEMI_CLASSES && (want < old || !closed)) {
         status = shmemi_large_resize(heap, place.arena, place.offset, request.pages);
         shmemi_grow_tell(pool);
         if (status != SHMEM_ERR_NOMEM && status != SHMEM_ERR_QUOTA)
