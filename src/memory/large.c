@@ -8,8 +8,8 @@
  *   Invariants  whoever turns USED into CACHED is the only one to touch the record afterwards: two
  *               frees of one block cannot both succeed, and the block's owner at every instant
  *               is the client whose death gives it back
- *               cached bytes of a thread <= the view's cache_limit; all of them are charged to
- *               the view's task
+ *               cached bytes of a thread <= the view's cache_limit; what is taken from the cache
+ *               is charged to the view's task
  */
 #include "base/status.h"
 #include "memory/charge.h"
@@ -122,7 +122,8 @@ static bool cache_take(shmemi_heap_t *heap, uint32_t index, uint32_t pages, uint
     for (uint32_t i = heap->cached; i-- > 0;) {
         shmemi_cached_block_t *b = &heap->cache[i];
         if (b->pages < pages || b->pages > pages + pages / 8 || b->arena != index ||
-            bytes_of(b->page) & (alignment - 1))
+            bytes_of(b->page) & (alignment - 1) ||
+            shmemi_charge_task(arena, b->page) != heap->pool->task)
             continue;
         uint32_t page = b->page;
         *block = arena->data + bytes_of(page);
@@ -257,19 +258,19 @@ shmem_status_t shmemi_large_bytes(shmemi_pool_t *pool, uint32_t index, uint64_t 
 
 /* ---- owners ---- */
 
-/* The caller's task is charged for the block, and the caller becomes its owner in the same
+/* The caller becomes the owner, and, if it `moves`, his task is charged for the block, in the same
  * operation: undone together if he is killed before it ends, but for the owner's word; then the
- * block is his, charged to the task that it was. *again: it changed meanwhile. */
+ * block is his, charged to the task that it was. *again: what the caller saw of the block was not
+ * so, or changed meanwhile. */
 static shmem_status_t hold_locked(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t page,
-                                  uint64_t word, bool *again)
+                                  uint32_t pages, uint64_t word, bool moves, bool *again)
 {
-    *again = shmemi_arena_get(&arena->page[page].word) != word;
-    uint32_t pages = shmemi_buddy_length(arena, page, word);
+    *again = shmemi_arena_get(&arena->page[page].word) != word ||
+             shmemi_buddy_length(arena, page, word) != pages ||
+             (shmemi_charge_task(arena, page) != pool->task) != moves;
     if (*again)
         return SHMEM_OK;
-    if (!pages)
-        return impossible(arena, page);
-    shmem_status_t status = shmemi_charge_move(arena, page, pages, pool->task);
+    shmem_status_t status = moves ? shmemi_charge_move(arena, page, pages, pool->task) : SHMEM_OK;
     /* SYNC page-word: acquire and release, pairs with acquire in look() */
     *again = !status && !atomic_compare_exchange_strong_explicit(
                             &arena->page[page].word, &word, pool->owner | SHMEMI_PAGE_USED,
@@ -288,21 +289,22 @@ static shmem_status_t refused(shmemi_pool_t *pool, uint32_t pages, shmem_status_
                                      : status;
 }
 
-/* `word` is that of another owner, or one that is charged to another task. */
-static shmem_status_t change_charge(shmemi_heap_t *heap, shmemi_arena_t *arena, uint32_t page,
-                                    uint64_t word, bool *again)
+/* Whom a block is charged to is certain only under the lock: another may just be holding it. */
+static shmem_status_t hold(shmemi_heap_t *heap, shmemi_arena_t *arena, uint32_t page,
+                           uint32_t pages, uint64_t word, bool *again)
 {
-    bool entered;
     shmemi_pool_t *pool = heap->pool;
-    uint32_t pages = shmemi_buddy_length(arena, page, word);
-    shmem_status_t status = shmemi_quota_enter(pool, pool->task, pages, &entered);
+    bool entered = false, moves = shmemi_charge_task(arena, page) != pool->task;
+    SHMEMI_KILL_POINT("memory.large.holding");
+    shmem_status_t status =
+        moves ? shmemi_quota_enter(pool, pool->task, pages, &entered) : SHMEM_OK;
     if (status == SHMEM_ERR_QUOTA && shmemi_heap_relieve(heap))
         status = shmemi_quota_enter(pool, pool->task, pages, &entered);
     if (status)
         return refused(pool, pages, status);
     status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
     if (!status) {
-        status = hold_locked(pool, arena, page, word, again);
+        status = hold_locked(pool, arena, page, pages, word, moves, again);
         status = shmemi_arena_unlock(arena, pool->actor, status);
     }
     shmemi_quota_leave(pool, pool->task, entered);
@@ -318,8 +320,8 @@ shmem_status_t shmemi_large_change(shmemi_heap_t *heap, uint32_t index, uint64_t
     for (bool again = true; again;) {
         uint64_t word;
         shmem_status_t status = look(pool, arena, offset, &word, &pages);
-        if (!status && to != SHMEMI_OWNER_POOL && shmemi_charge_task(arena, page) != pool->task)
-            status = change_charge(heap, arena, page, word, &again);
+        if (!status && to != SHMEMI_OWNER_POOL)
+            status = hold(heap, arena, page, pages, word, &again);
         else if (!status)
             /* SYNC page-word: acquire and release, pairs with acquire in look() */
             again = !atomic_compare_exchange_strong_explicit(
@@ -332,25 +334,62 @@ shmem_status_t shmemi_large_change(shmemi_heap_t *heap, uint32_t index, uint64_t
     return SHMEM_OK;
 }
 
-/* What is charged to another task does not grow: the caller's task pays for a new block. */
-static shmem_status_t resize_claimed(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t page,
-                                     uint32_t old, uint32_t pages)
+/* ---- sizes ---- */
+
+/* A block that was claimed to be resized is somebody's again. Whose it was keeps it, if he still
+ * lives, when nothing came of it, and when another task than the caller's is charged for it: then
+ * closing the caller's view would not find it. Under the lock, so that who gives back what the dead
+ * had, which begins after they are known to be dead, finds all that was left to them here. */
+static void settle_locked(shmemi_pool_t *pool, shmemi_arena_t *arena, uint32_t page,
+                          uint64_t before, bool failed)
 {
-    bool entered = false;
-    shmem_status_t status = SHMEM_OK;
-    if (pages > old && shmemi_charge_task(arena, page) != pool->task)
-        return SHMEM_ERR_NOMEM;
-    if (pages > old)
-        status = shmemi_quota_enter(pool, pool->task, pages - old, &entered);
+    uint64_t after = pool->owner | SHMEMI_PAGE_USED;
+    if ((failed || shmemi_charge_task(arena, page) != pool->task) &&
+        (shmemi_word_owner(before) == SHMEMI_OWNER_POOL ||
+         shmemi_roster_client_alive(pool->actor->roster, shmemi_word_slot(before),
+                                    shmemi_word_epoch(before))))
+        after = before;
+    SHMEMI_KILL_POINT("memory.large.settling");
+    /* SYNC page-word: release, pairs with acquire in look() */
+    atomic_store_explicit(&arena->page[page].word, after, memory_order_release);
+}
+
+/* The lock is held. The block has its new length for good before it is anybody's. */
+static shmem_status_t resize_locked(shmemi_pool_t *pool, shmemi_arena_t *arena,
+                                    const shmemi_cached_block_t *b, uint32_t pages, uint64_t before)
+{
+    shmem_status_t status = shmemi_buddy_resize(arena, b->page, b->pages, pages);
+    SHMEMI_KILL_POINT("memory.large.resized");
     if (status)
-        return status;
-    status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
+        shmemi_arena_rollback(arena);
+    else
+        shmemi_arena_commit(arena);
+    settle_locked(pool, arena, b->page, before, status != SHMEM_OK);
+    return status;
+}
+
+/* What is charged to another task does not grow: the caller's task pays for a new block. */
+static shmem_status_t resize_claimed(shmemi_pool_t *pool, shmemi_arena_t *arena,
+                                     const shmemi_cached_block_t *b, uint32_t pages,
+                                     uint64_t before)
+{
+    bool entered = false, grows = pages > b->pages;
+    shmem_status_t allowed = SHMEM_OK;
+    if (grows && shmemi_charge_task(arena, b->page) != pool->task)
+        allowed = SHMEM_ERR_NOMEM;
+    else if (grows)
+        allowed = shmemi_quota_enter(pool, pool->task, pages - b->pages, &entered);
+    shmem_status_t status = shmemi_arena_lock(arena, pool->actor, SHMEMI_FOREVER);
     if (!status) {
-        status = shmemi_buddy_resize(arena, page, old, pages);
-        SHMEMI_KILL_POINT("memory.large.resized");
+        status = allowed;
+        if (allowed)
+            settle_locked(pool, arena, b->page, before, true);
+        else
+            status = resize_locked(pool, arena, b, pages, before);
         status = shmemi_arena_unlock(arena, pool->actor, status);
     }
-    shmemi_quota_leave(pool, pool->task, entered);
+    if (!allowed)
+        shmemi_quota_leave(pool, pool->task, entered);
     return status;
 }
 
@@ -359,27 +398,17 @@ shmem_status_t shmemi_large_resize(shmemi_heap_t *heap, uint32_t index, uint64_t
 {
     shmemi_pool_t *pool = heap->pool;
     shmemi_arena_t *arena = &pool->arenas[index].arena;
-    uint32_t page = (uint32_t)(offset >> SHMEMI_PAGE_SHIFT), old;
-    uint64_t before, after = pool->owner | SHMEMI_PAGE_USED;
-    shmem_status_t status = claim(pool, arena, offset, &before, &old);
+    shmemi_cached_block_t b = {index, (uint32_t)(offset >> SHMEMI_PAGE_SHIFT), 0};
+    uint64_t before;
+    shmem_status_t status = claim(pool, arena, offset, &before, &b.pages);
+    if (!status)
+        status = resize_claimed(pool, arena, &b, pages, before);
     if (status)
         return status;
-    status = resize_claimed(pool, arena, page, old, pages);
-    /* whose block it was keeps it, if he still lives, when nothing came of it, and when another
-     * task than the caller's is charged for it: then closing the caller's view would not find it */
-    if ((status || shmemi_charge_task(arena, page) != pool->task) &&
-        (shmemi_word_owner(before) == SHMEMI_OWNER_POOL ||
-         shmemi_roster_client_alive(pool->actor->roster, shmemi_word_slot(before),
-                                    shmemi_word_epoch(before))))
-        after = before;
-    /* SYNC page-word: release, pairs with acquire in look() */
-    atomic_store_explicit(&arena->page[page].word, after, memory_order_release);
-    if (status)
-        return status;
-    if (pages < old) {
-        shmemi_stats_add(heap->stats, SHMEMI_STAT_free_bytes, bytes_of(old - pages));
+    if (pages < b.pages) {
+        shmemi_stats_add(heap->stats, SHMEMI_STAT_free_bytes, bytes_of(b.pages - pages));
     } else {
-        shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, bytes_of(pages - old));
+        shmemi_stats_add(heap->stats, SHMEMI_STAT_alloc_bytes, bytes_of(pages - b.pages));
         shmemi_pool_note_high(pool);
     }
     return SHMEM_OK;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who owns a span dies at the very instant at which another client holds, gives or frees one of its
- * objects: the span is gone, its page of owners is somebody else's data by now, and stays what it
- * is.
+ * What others do at the very instant at which a client changes the owner of a block. Who owns a
+ * span dies while another client holds, gives or frees one of its objects: the span is gone, its
+ * page of owners is somebody else's data by now, and stays what it is.
  */
 #include "memory/owners.h"
+#include "memory/quota.h"
 #include "pool_world.h"
 
 enum { CALLER = 0, VICTIM = 1, THIRD = 2, CLIENTS = 3 };
@@ -111,11 +112,92 @@ static void what_was_given(void)
     end();
 }
 
+/* ---- whole pages ---- */
+
+enum { MIB = 1 << 20 };
+
+/* The server's first attempt finds the arena locked. */
+static void die_while_locked(void)
+{
+    shmemi_actor_t server;
+    uint64_t blocks = 0;
+    shmemi_roster_client_remove(world.roster, world.client[VICTIM].slot, true);
+    shmemi_actor_init(&server, world.roster, 0, atomic_load(&world.roster->clients[0].epoch),
+                      50000);
+    CHECK_STATUS(shmemi_pool_reclaim(world.memory, world.segment_bytes, &server,
+                                     world.client[VICTIM].slot, world.client[VICTIM].epoch, 0,
+                                     &blocks),
+                 SHMEM_ERR_TIMEOUT);
+    shmemi_actor_fini(&server);
+    CHECK_EQ(blocks, 0);
+}
+
+static void die_and_be_buried(void)
+{
+    CHECK_EQ(world_bury(VICTIM), 0);
+}
+
+/* A block that one client resizes while its owner dies belongs to the one, or goes with the other.
+ * It is charged to the owner's task: so the owner keeps it. */
+static void resizing(void)
+{
+    for (int late = 0; late < 2; late++) {
+        begin();
+        shmemi_pool_t *p = world_attach_as(&actor[VICTIM], NULL, "x");
+        void *block = world_alloc(p, 2 * MIB), *resized = block;
+        if (late)
+            shmemi_fault_arm_call("memory.large.settling", die_while_locked, 1);
+        else
+            shmemi_fault_arm_call("memory.large.claimed", die_and_be_buried, 1);
+        CHECK_OK(shmemi_pool_resize(view[CALLER], &resized, MIB));
+        CHECK_EQ(shmemi_fault_passages(), 1);
+        CHECK(resized == block);
+        CHECK_EQ(world_used(view[CALLER]), MIB);
+        if (late)
+            CHECK_EQ(world_bury(VICTIM), 1);
+        else
+            CHECK_OK(shmemi_pool_free(view[CALLER], block));
+        CHECK_EQ(world_used(view[CALLER]), 0);
+        end();
+    }
+}
+
+static void *large;
+
+static void resize(void)
+{
+    void *block = large;
+    CHECK_OK(shmemi_pool_resize(view[VICTIM], &block, 4 * MIB));
+    CHECK(block == large);
+}
+
+/* Its owner makes it larger while somebody with a quota is going to hold it. */
+static void holding_what_grows(void)
+{
+    begin();
+    shmem_quota_t quota = SHMEM_QUOTA_INIT;
+    quota.limit = 3 * MIB;
+    shmemi_pool_t *p = world_attach_as(&actor[CALLER], NULL, "t");
+    CHECK_OK(shmemi_pool_quota_set(p, "t", &quota));
+    large = world_alloc(view[VICTIM], 2 * MIB);
+    shmemi_fault_arm_call("memory.large.holding", resize, 1);
+    CHECK_STATUS(shmemi_pool_hold(p, large), SHMEM_ERR_QUOTA);
+    CHECK_EQ(shmemi_fault_passages(), 2);
+    CHECK_OK(shmemi_pool_quota_get(p, "t", &quota));
+    CHECK_EQ(quota.held, 0);
+    CHECK_OK(shmemi_pool_check(p));
+    CHECK_EQ(world_bury(VICTIM), 1);
+    shmemi_pool_detach(p);
+    end();
+}
+
 int main(void)
 {
     RUN(holding);
     RUN(giving);
     RUN(freeing);
     RUN(what_was_given);
+    RUN(resizing);
+    RUN(holding_what_grows);
     return harness_end();
 }
