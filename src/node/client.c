@@ -70,26 +70,21 @@ static void hello_fill(shmemi_wire_message_t *message, const char *name, bool me
         memcpy(message->hello.name, name, strnlen(name, sizeof message->hello.name - 1));
 }
 
-/* Hello, and once more with a pidfd where the server's kernel cannot name its peer by itself. */
+/* Hello, and once more where the server's kernel cannot name its peer by itself. */
 static shmem_status_t say_hello(shmemi_client_t *client, const char *name,
                                 shmemi_deadline_t deadline, shmemi_wire_message_t *message, int *fd)
 {
     bool membarrier = shmemi_barrier_register();
     hello_fill(message, name, membarrier);
     shmem_status_t status =
-        shmemi_client_request(client, message, -1, SHMEMI_WIRE_WELCOME, fd, deadline);
+        shmemi_client_request(client, message, SHMEMI_WIRE_WELCOME, fd, deadline);
     if (status || message->header.type == SHMEMI_WIRE_WELCOME)
-        return status;
-    int pidfd;
-    status = shmemi_identity_self(&pidfd);
-    if (status)
         return status;
     hello_fill(message, name, membarrier);
-    status = shmemi_client_request(client, message, pidfd, SHMEMI_WIRE_WELCOME, fd, deadline);
-    close(pidfd);
+    status = shmemi_client_request(client, message, SHMEMI_WIRE_WELCOME, fd, deadline);
     if (status || message->header.type == SHMEMI_WIRE_WELCOME)
         return status;
-    return shmemi_fail(SHMEM_ERR_PROTOCOL, LAYER, "the server at %s asks for a pidfd that it has",
+    return shmemi_fail(SHMEM_ERR_PROTOCOL, LAYER, "the server at %s wants a third hello",
                        client->address);
 }
 
@@ -126,7 +121,7 @@ static void say_goodbye(shmemi_client_t *client, bool wait)
     shmemi_wire_message_t message;
     shmemi_wire_begin(&message, SHMEMI_WIRE_GOODBYE, 0);
     if (wait)
-        shmemi_client_request(client, &message, -1, SHMEMI_WIRE_DONE, NULL,
+        shmemi_client_request(client, &message, SHMEMI_WIRE_DONE, NULL,
                               shmemi_deadline_in(SHMEMI_REQUEST_NS));
     else if (shmemi_handle_is_ours(&client->socket)) {
         message.header.sequence = ++client->sequence;

@@ -61,12 +61,12 @@ void shmemi_handle_close(shmemi_handle_t *handle);
 
 /*
  * Send `message` (begun, sequence filled in here) and receive its answer into the same place. The
- * answer's type is checked against `wanted` (for WELCOME, SEND_PIDFD is an answer, too); *fd (may
- * be NULL) takes its one descriptor, else -1. `sent`, if not negative, is a descriptor to send
- * along. Errors: what the server answered, with its sentence; SERVER_LOST, TIMEOUT, PROTOCOL.
+ * answer's type is checked against `wanted` (for WELCOME, HELLO_AGAIN is an answer, too); *fd
+ * (may be NULL) takes its one descriptor, else -1. Errors: what the server answered, with its
+ * sentence; SERVER_LOST, TIMEOUT, PROTOCOL.
  */
 shmem_status_t shmemi_client_request(shmemi_client_t *client, shmemi_wire_message_t *message,
-                                     int sent, shmemi_wire_type_t wanted, int *fd,
+                                     shmemi_wire_type_t wanted, int *fd,
                                      shmemi_deadline_t deadline);
 
 /* STATE in a forked child of the process that attached. */

@@ -143,13 +143,6 @@ void shmemi_clients_welcome(shmem_server_t server, shmemi_peer_t *peer, uint32_t
     shmemi_connection_answer(server, peer, &answer, server->roster_fd);
 }
 
-static void ask_pidfd(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence)
-{
-    shmemi_wire_message_t answer;
-    shmemi_wire_begin(&answer, SHMEMI_WIRE_SEND_PIDFD, sequence);
-    shmemi_connection_answer(server, peer, &answer, -1);
-}
-
 static void hello_refuse(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,
                          shmem_status_t status)
 {
@@ -157,8 +150,34 @@ static void hello_refuse(shmem_server_t server, shmemi_peer_t *peer, uint32_t se
     shmemi_connection_lost(server, peer);
 }
 
+bool shmemi_peer_is_claimed(const shmemi_peer_t *peer)
+{
+    return peer->state == SHMEMI_PEER_HALF_OPEN && peer->life.fd >= 0;
+}
+
+/* Whose hello is it? True with life.fd at its process; false: it has its answer. */
+static bool identify(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence, pid_t sender)
+{
+    shmemi_wire_message_t answer;
+    bool claimed = shmemi_peer_is_claimed(peer);
+    int fd = peer->socket.fd;
+    shmem_status_t status = claimed ? shmemi_identity_prove(fd, sender, peer->life.fd)
+                                    : shmemi_identity_pidfd(fd, &peer->life.fd);
+    if (status == SHMEM_ERR_UNSUPPORTED) {
+        status = shmemi_identity_claim(fd, &peer->life.fd);
+        if (status == SHMEM_OK) {
+            shmemi_wire_begin(&answer, SHMEMI_WIRE_HELLO_AGAIN, sequence);
+            shmemi_connection_answer(server, peer, &answer, -1);
+            return false;
+        }
+    }
+    if (status)
+        hello_refuse(server, peer, sequence, status);
+    return status == SHMEM_OK;
+}
+
 void shmemi_clients_hello(shmem_server_t server, shmemi_peer_t *peer,
-                          const shmemi_wire_hello_t *hello, int offered)
+                          const shmemi_wire_hello_t *hello, pid_t sender)
 {
     uint32_t sequence = hello->header.sequence;
     shmem_status_t status = hello_check(hello);
@@ -166,15 +185,8 @@ void shmemi_clients_hello(shmem_server_t server, shmemi_peer_t *peer,
         hello_refuse(server, peer, sequence, status);
         return;
     }
-    status = shmemi_identity_pidfd(peer->socket.fd, offered, &peer->life.fd);
-    if (status == SHMEM_ERR_UNSUPPORTED && offered < 0) {
-        ask_pidfd(server, peer, sequence);
+    if (!identify(server, peer, sequence, sender))
         return;
-    }
-    if (status) {
-        hello_refuse(server, peer, sequence, status);
-        return;
-    }
     memcpy(peer->name, hello->name, sizeof peer->name);
     peer->lacks_membarrier = !(hello->flags & SHMEMI_HELLO_MEMBARRIER);
     status = shmemi_server_watch(server, &peer->life);

@@ -4,7 +4,7 @@
  *
  * Nothing here waits for a peer: a message is taken whole or not at all, and an answer that does
  * not fit into the socket at once ends the connection. Who breaks the protocol is told so and loses
- * the connection. Every descriptor that comes is closed here, whoever sent it and whatever for.
+ * the connection. Descriptors that come are never opened here, not even to close them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -238,25 +238,21 @@ static bool is_new(const shmemi_peer_t *peer, uint32_t sequence)
     return sequence && (!peer->record || (int32_t)(sequence - peer->record->answered) > 0);
 }
 
-/* The protocol's order: hello first and once, one request at a time, descriptors with hello only.
- */
+/* The protocol's order: hello first and once, one request at a time. */
 static void dispatch(shmem_server_t server, shmemi_peer_t *peer,
-                     const shmemi_wire_message_t *message, int offered, int nfds)
+                     const shmemi_wire_message_t *message, pid_t sender)
 {
     uint16_t type = message->header.type;
     bool is_hello = type == SHMEMI_WIRE_HELLO, half_open = peer->state == SHMEMI_PEER_HALF_OPEN;
     shmem_status_t status = SHMEM_ERR_PROTOCOL;
-    if (nfds > (is_hello ? 1 : 0))
-        shmemi_quiet(status, LAYER, "%d descriptors came with a %s message", nfds,
-                     shmemi_wire_type_name(type));
-    else if (is_hello != half_open)
+    if (is_hello != half_open)
         shmemi_quiet(status, LAYER, "%s came %s the hello", shmemi_wire_type_name(type),
                      half_open ? "before" : "after");
     else if (!is_new(peer, message->header.sequence))
         shmemi_quiet(status, LAYER, "%s has number %u, which is not above the last one",
                      shmemi_wire_type_name(type), message->header.sequence);
     else if (is_hello) {
-        shmemi_clients_hello(server, peer, &message->hello, offered);
+        shmemi_clients_hello(server, peer, &message->hello, sender);
         return;
     } else {
         shmemi_segments_wait_no_more(peer); /* who asks again has given up on the last one */
@@ -286,13 +282,16 @@ void shmemi_connection_redo(shmem_server_t server, shmemi_peer_t *peer)
 bool shmemi_connection_receive(shmem_server_t server, shmemi_peer_t *peer)
 {
     shmemi_wire_message_t first, *message = peer->record ? &peer->record->request : &first;
-    int fds[SHMEMI_SOCKET_FDS], nfds = 0;
+    pid_t sender = 0;
     size_t got = 0;
     if (peer->socket.fd < 0)
         return false;
     message->bytes[SHMEMI_WIRE_MAX - 1] = 0; /* a missing page could lose what comes, when killed */
     shmem_status_t status =
-        shmemi_socket_receive(peer->socket.fd, message, sizeof *message, &got, fds, &nfds, 0);
+        shmemi_peer_is_claimed(peer)
+            ? shmemi_socket_receive_signed(peer->socket.fd, message, sizeof *message, &got, &sender,
+                                           0)
+            : shmemi_socket_receive(peer->socket.fd, message, sizeof *message, &got, NULL, NULL, 0);
     if (status == SHMEM_ERR_TIMEOUT)
         return false;
     if (status == SHMEM_ERR_PROTOCOL || status == SHMEM_ERR_LIMIT) {
@@ -308,8 +307,6 @@ bool shmemi_connection_receive(shmem_server_t server, shmemi_peer_t *peer)
     if (status)
         part(server, peer, got >= sizeof message->header ? message->header.sequence : 0, status);
     else
-        dispatch(server, peer, message, nfds == 1 ? fds[0] : -1, nfds);
-    for (int i = 0; i < nfds; i++)
-        close(fds[i]);
+        dispatch(server, peer, message, sender);
     return true;
 }

@@ -47,7 +47,7 @@ static void tell_closed(shmemi_client_t *client, uint64_t id)
     shmemi_wire_message_t message;
     shmemi_wire_begin(&message, SHMEMI_WIRE_SEGMENT_CLOSE, 0);
     message.close.id = id;
-    shmemi_client_request(client, &message, -1, SHMEMI_WIRE_DONE, NULL,
+    shmemi_client_request(client, &message, SHMEMI_WIRE_DONE, NULL,
                           shmemi_deadline_in(SHMEMI_REQUEST_NS));
 }
 
@@ -98,7 +98,7 @@ static shmem_status_t ask_for_segment(shmemi_client_t *client, shmemi_wire_messa
                                       int64_t patience, shmemi_segment_t *segment)
 {
     int fd = -1;
-    shmem_status_t status = shmemi_client_request(client, message, -1, SHMEMI_WIRE_SEGMENT, &fd,
+    shmem_status_t status = shmemi_client_request(client, message, SHMEMI_WIRE_SEGMENT, &fd,
                                                   shmemi_deadline_in(patience));
     if (status == SHMEM_OK)
         return take(client, &message->segment, fd, segment);
@@ -164,7 +164,7 @@ shmem_status_t shmemi_client_segment_grow(shmemi_client_t *client, const shmemi_
     message.grow.id = segment->id;
     message.grow.bytes = bytes;
     return shmemi_client_request(
-        client, &message, -1, SHMEMI_WIRE_DONE, NULL,
+        client, &message, SHMEMI_WIRE_DONE, NULL,
         shmemi_deadline_in(SHMEMI_REQUEST_NS + (int64_t)(bounded * NS_PER_BYTE)));
 }
 
@@ -177,7 +177,7 @@ shmem_status_t shmemi_client_segment_unlink(shmemi_client_t *client, const char 
     message.unlink.id = id;
     message.unlink.name_bytes = (uint32_t)strlen(name);
     memcpy(message.unlink.name, name, message.unlink.name_bytes);
-    return shmemi_client_request(client, &message, -1, SHMEMI_WIRE_DONE, NULL,
+    return shmemi_client_request(client, &message, SHMEMI_WIRE_DONE, NULL,
                                  shmemi_deadline_in(SHMEMI_REQUEST_NS));
 }
 
@@ -263,7 +263,7 @@ shmem_status_t shmemi_client_segment_list(shmemi_client_t *client, const char *p
         message.list.cursor = cursor;
         message.list.prefix_bytes = (uint32_t)length;
         memcpy(message.list.prefix, prefix, length);
-        shmem_status_t status = shmemi_client_request(client, &message, -1, SHMEMI_WIRE_ENTRIES,
+        shmem_status_t status = shmemi_client_request(client, &message, SHMEMI_WIRE_ENTRIES,
                                                       NULL, shmemi_deadline_in(SHMEMI_REQUEST_NS));
         if (status)
             return status;
@@ -281,7 +281,7 @@ shmem_status_t shmemi_client_counts(shmemi_client_t *client, shmemi_server_count
 {
     shmemi_wire_message_t message;
     shmemi_wire_begin(&message, SHMEMI_WIRE_STATUS, 0);
-    shmem_status_t status = shmemi_client_request(client, &message, -1, SHMEMI_WIRE_COUNTS, NULL,
+    shmem_status_t status = shmemi_client_request(client, &message, SHMEMI_WIRE_COUNTS, NULL,
                                                   shmemi_deadline_in(SHMEMI_REQUEST_NS));
     if (status)
         return status;
@@ -296,6 +296,6 @@ shmem_status_t shmemi_client_grow(shmemi_client_t *client)
 {
     shmemi_wire_message_t message;
     shmemi_wire_begin(&message, SHMEMI_WIRE_GROW_ROSTER, 0);
-    return shmemi_client_request(client, &message, -1, SHMEMI_WIRE_GROWN, NULL,
+    return shmemi_client_request(client, &message, SHMEMI_WIRE_GROWN, NULL,
                                  shmemi_deadline_in(SHMEMI_REQUEST_NS));
 }

@@ -173,14 +173,14 @@ static shmem_status_t receive_answer(shmemi_client_t *client, shmemi_wire_messag
     }
 }
 
-static shmem_status_t exchange(shmemi_client_t *client, shmemi_wire_message_t *message, int sent,
+static shmem_status_t exchange(shmemi_client_t *client, shmemi_wire_message_t *message,
                                shmemi_wire_type_t wanted, int *fd, shmemi_deadline_t deadline)
 {
     if (++client->sequence == 0)
         client->sequence = 1;
     uint32_t sequence = message->header.sequence = client->sequence;
     shmem_status_t status = shmemi_socket_send(client->socket.fd, message, message->header.bytes,
-                                               &sent, sent >= 0, deadline);
+                                               NULL, 0, deadline);
     SHMEMI_KILL_POINT("node.request.sent");
     if (status && status != SHMEM_ERR_SERVER_LOST) /* its last words may lie there */
         return status;
@@ -188,7 +188,7 @@ static shmem_status_t exchange(shmemi_client_t *client, shmemi_wire_message_t *m
     if (status)
         return status;
     if (message->header.type == wanted ||
-        (wanted == SHMEMI_WIRE_WELCOME && message->header.type == SHMEMI_WIRE_SEND_PIDFD))
+        (wanted == SHMEMI_WIRE_WELCOME && message->header.type == SHMEMI_WIRE_HELLO_AGAIN))
         return SHMEM_OK;
     if (*fd >= 0)
         close(*fd);
@@ -212,7 +212,7 @@ static void close_strays(shmemi_client_t *client, shmemi_deadline_t deadline)
         int came = -1;
         shmemi_wire_begin(&message, SHMEMI_WIRE_SEGMENT_CLOSE, 0);
         message.close.id = client->stray[--client->strays];
-        if (exchange(client, &message, -1, SHMEMI_WIRE_DONE, &came, deadline))
+        if (exchange(client, &message, SHMEMI_WIRE_DONE, &came, deadline))
             break;
     }
     if (detail.status)
@@ -220,7 +220,7 @@ static void close_strays(shmemi_client_t *client, shmemi_deadline_t deadline)
 }
 
 shmem_status_t shmemi_client_request(shmemi_client_t *client, shmemi_wire_message_t *message,
-                                     int sent, shmemi_wire_type_t wanted, int *fd,
+                                     shmemi_wire_type_t wanted, int *fd,
                                      shmemi_deadline_t deadline)
 {
     int came = -1;
@@ -233,7 +233,7 @@ shmem_status_t shmemi_client_request(shmemi_client_t *client, shmemi_wire_messag
     else if (!shmemi_handle_is_ours(&client->socket))
         status = lost(client, "cannot be asked: this process has closed the connection");
     else
-        status = exchange(client, message, sent, wanted, &came, deadline);
+        status = exchange(client, message, wanted, &came, deadline);
     if (client->strays && status != SHMEM_ERR_TIMEOUT && status != SHMEM_ERR_SERVER_LOST)
         close_strays(client, shmemi_deadline_in(SHMEMI_REQUEST_NS));
     pthread_mutex_unlock(&client->lock);

@@ -19,7 +19,8 @@
  *
  *   Invariants  by_slot[s] != NULL  <=>  a peer in ATTACHED or SUSPECT has slot s
  *               clients = number of those; suspects = number of SUSPECT
- *               socket.fd >= 0 unless SUSPECT or gone; life.fd >= 0 if ATTACHED or SUSPECT
+ *               socket.fd >= 0 unless SUSPECT or gone; life.fd >= 0 if ATTACHED or SUSPECT, and if
+ *               HALF_OPEN after a first hello where the kernel cannot name the peer (identity.h)
  *               the roster's fence_needed = fences (the roster is clients' memory: what matters is
  *               kept here and only written there)
  *               record is NULL exactly while HALF_OPEN; what it says, and what the records of holds
@@ -196,8 +197,11 @@ void shmemi_peer_bury(shmem_server_t server, shmemi_peer_t *peer);
 /* Free the dead, at a moment when no event can name them. */
 void shmemi_peer_reap(shmem_server_t server);
 
+/* Half open, with a pidfd that its next message has to prove: that one is signed. */
+bool shmemi_peer_is_claimed(const shmemi_peer_t *peer);
+/* `sender`, if the peer is claimed: the process that sent it. */
 void shmemi_clients_hello(shmem_server_t server, shmemi_peer_t *peer,
-                          const shmemi_wire_hello_t *hello, int offered);
+                          const shmemi_wire_hello_t *hello, pid_t sender);
 /* Answer the hello of a peer that has its slot. */
 void shmemi_clients_welcome(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence);
 void shmemi_clients_goodbye(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence);

@@ -47,7 +47,7 @@ enum {
     X(WELCOME, 0x8001, shmemi_wire_welcome_t)                                                      \
     X(DONE, 0x8002, shmemi_wire_plain_t)                                                           \
     X(SEGMENT, 0x8003, shmemi_wire_segment_t)                                                      \
-    X(SEND_PIDFD, 0x8004, shmemi_wire_plain_t)                                                     \
+    X(HELLO_AGAIN, 0x8004, shmemi_wire_plain_t)                                                    \
     X(COUNTS, 0x8006, shmemi_wire_counts_t)                                                        \
     X(GROWN, 0x8007, shmemi_wire_grown_t)                                                          \
     X(ENTRIES, 0x8008, shmemi_wire_entries_t)                                                      \

@@ -2,19 +2,18 @@
 /*
  * Kernel credentials and pidfds of peers.
  *
- * A pidfd that a client sends is believed only if the kernel says that it is a pidfd (its link) of
- * the process that connected (its fdinfo). What it does not do: watching; see node/.
+ * Where the kernel gives no pidfd of a peer (before Linux 6.5) one is opened by number, and is the
+ * peer's if a message that the kernel signs with that number was sent after that, and the pidfd
+ * says afterwards that its process has not ended: the number was that process's all the time.
+ * What it does not do: watching; see node/.
  */
 #include "os/identity.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -59,31 +58,6 @@ bool shmemi_identity_in_group(int socket, gid_t group)
     return found;
 }
 
-/* The process number that the kernel shows for a pidfd: -1 for one that has ended and been reaped,
- * 0 for a process outside our PID namespace or a descriptor that is no pidfd. */
-static long pidfd_process(int fd)
-{
-    char path[48], text[1024];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(path, text, sizeof text - 1);
-    if (n <= 0)
-        return 0;
-    text[n] = 0;
-    if (strcmp(text, "anon_inode:[pidfd]") && strncmp(text, "pidfd:[", 7))
-        return 0;
-    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
-    int info = open(path, O_RDONLY | O_CLOEXEC);
-    if (info < 0)
-        return 0;
-    n = read(info, text, sizeof text - 1);
-    close(info);
-    if (n <= 0)
-        return 0;
-    text[n] = 0;
-    const char *line = strstr(text, "\nPid:");
-    return line ? strtol(line + 5, NULL, 10) : 0;
-}
-
 /* SO_PEERPIDFD: 0 and *pidfd, or an errno. */
 static int peer_pidfd(int socket, int *pidfd)
 {
@@ -97,36 +71,12 @@ static int peer_pidfd(int socket, int *pidfd)
     return 0;
 }
 
-static shmem_status_t offered_pidfd(int socket, int offered, int *pidfd)
-{
-    shmemi_credentials_t peer;
-    shmem_status_t status = shmemi_identity_peer(socket, &peer);
-    if (status)
-        return status;
-    if (offered < 0)
-        return shmemi_fail(SHMEM_ERR_UNSUPPORTED, LAYER,
-                           "process %d sent no pidfd and this kernel has no SO_PEERPIDFD: its "
-                           "death could not be noticed",
-                           (int)peer.pid);
-    long pid = pidfd_process(offered);
-    if (pid <= 0 || pid != (long)peer.pid)
-        return shmemi_fail(SHMEM_ERR_ACCESS, LAYER,
-                           "descriptor %d was offered as pidfd of process %d, but it is %s",
-                           offered, (int)peer.pid,
-                           pid == 0 ? "no pidfd of a process visible here" : "another process's");
-    int fd = fcntl(offered, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0)
-        return shmemi_fail_errno(LAYER, "cannot duplicate the pidfd of process %d", (int)peer.pid);
-    *pidfd = fd;
-    return SHMEM_OK;
-}
-
-shmem_status_t shmemi_identity_pidfd(int socket, int offered, int *pidfd)
+shmem_status_t shmemi_identity_pidfd(int socket, int *pidfd)
 {
     int fd = -1;
     int error = peer_pidfd(socket, &fd);
     if (error == ENOPROTOOPT || error == EOPNOTSUPP)
-        return offered_pidfd(socket, offered, pidfd);
+        return shmemi_quiet(SHMEM_ERR_UNSUPPORTED, LAYER, "this kernel has no SO_PEERPIDFD");
     if (error == ESRCH || error == ENODATA)
         return shmemi_quiet(SHMEM_ERR_PEER_DEAD, LAYER, "the peer of socket %d has ended", socket);
     if (error) {
@@ -135,6 +85,67 @@ shmem_status_t shmemi_identity_pidfd(int socket, int offered, int *pidfd)
     }
     *pidfd = fd;
     return SHMEM_OK;
+}
+
+static bool is_readable(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int saved = errno, n;
+    while ((n = poll(&p, 1, 0)) < 0 && errno == EINTR)
+        ;
+    errno = saved;
+    return n == 1 && (p.revents & POLLIN);
+}
+
+static shmem_status_t sign(int socket, int yes)
+{
+    if (setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes))
+        return shmemi_fail_errno(LAYER, "cannot ask who sends what comes from socket %d", socket);
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_identity_claim(int socket, int *pidfd)
+{
+    shmemi_credentials_t peer;
+    shmem_status_t status = shmemi_identity_peer(socket, &peer);
+    if (status)
+        return status;
+    if (peer.pid <= 0)
+        return shmemi_fail(SHMEM_ERR_UNSUPPORTED, LAYER,
+                           "the peer of socket %d is in another PID namespace and this kernel has "
+                           "no SO_PEERPIDFD: its death could not be noticed",
+                           socket);
+    int fd = (int)syscall(SYS_pidfd_open, peer.pid, 0); /* born close-on-exec */
+    if (fd < 0 && errno == ESRCH)
+        return shmemi_quiet(SHMEM_ERR_PEER_DEAD, LAYER, "the peer of socket %d has ended", socket);
+    if (fd < 0)
+        return shmemi_fail_errno(LAYER, "pidfd_open of process %d", (int)peer.pid);
+    status = sign(socket, 1);
+    if (status == SHMEM_OK && is_readable(socket)) /* sent when the pidfd was not there yet */
+        status = shmemi_quiet(SHMEM_ERR_PROTOCOL, LAYER,
+                              "process %d spoke, or left, before it was asked to prove itself",
+                              (int)peer.pid);
+    if (status)
+        close(fd);
+    else
+        *pidfd = fd;
+    return status;
+}
+
+shmem_status_t shmemi_identity_prove(int socket, pid_t sender, int pidfd)
+{
+    shmemi_credentials_t peer;
+    shmem_status_t status = sign(socket, 0);
+    if (status == SHMEM_OK)
+        status = shmemi_identity_peer(socket, &peer);
+    if (status)
+        return status;
+    if (sender == peer.pid && !shmemi_identity_is_dead(pidfd))
+        return SHMEM_OK;
+    return shmemi_fail(SHMEM_ERR_ACCESS, LAYER,
+                       "process %d connected, process %d says hello: a connection belongs to the "
+                       "process that made it",
+                       (int)peer.pid, (int)sender);
 }
 
 shmem_status_t shmemi_identity_self(int *pidfd)
@@ -148,12 +159,7 @@ shmem_status_t shmemi_identity_self(int *pidfd)
 
 bool shmemi_identity_is_dead(int pidfd)
 {
-    struct pollfd p = {.fd = pidfd, .events = POLLIN};
-    int saved = errno, n;
-    while ((n = poll(&p, 1, 0)) < 0 && errno == EINTR)
-        ;
-    errno = saved;
-    return n == 1 && (p.revents & POLLIN);
+    return is_readable(pidfd);
 }
 
 /* ---- forks ---- */

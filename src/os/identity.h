@@ -22,10 +22,19 @@ shmem_status_t shmemi_identity_peer(int socket, shmemi_credentials_t *credential
  * not tell. */
 bool shmemi_identity_in_group(int socket, gid_t group);
 
-/* A pidfd of the peer: SO_PEERPIDFD where the kernel has it; otherwise `offered` (a pidfd that the
- * client sent, or -1) after checking /proc/self/fdinfo against the peer's pid. *pidfd is a new
- * close-on-exec descriptor. ACCESS: the offered one is somebody else's. */
-shmem_status_t shmemi_identity_pidfd(int socket, int offered, int *pidfd);
+/* A pidfd of the peer, close-on-exec. UNSUPPORTED (quiet): not with this kernel; PEER_DEAD. */
+shmem_status_t shmemi_identity_pidfd(int socket, int *pidfd);
+
+/* Such a kernel's way: *pidfd is one of the process that has the peer's number now, and whatever
+ * the other side sends from the return on is signed with its sender (and to be received by
+ * shmemi_socket_receive_signed()). It is the peer's if shmemi_identity_prove() agrees to a message
+ * that was sent then. UNSUPPORTED: the peer's number is not visible here; PROTOCOL
+ * (quiet): something was sent before; PEER_DEAD. */
+shmem_status_t shmemi_identity_claim(int socket, int *pidfd);
+
+/* A message signed by `sender` came: was it the peer, and is the claimed pidfd his? Ends the
+ * signing. ACCESS: no. */
+shmem_status_t shmemi_identity_prove(int socket, pid_t sender, int pidfd);
 
 /* A pidfd of the calling process, close-on-exec. */
 shmem_status_t shmemi_identity_self(int *pidfd);

@@ -3,8 +3,10 @@
  * Messages with descriptors on a connected sequenced-packet socket.
  *
  * Invariant: descriptors that arrive are either handed to the caller or closed, whatever else is
- * wrong with the message. An empty message and the end of the stream look the same to the
- * kernel's interface; nobody may send an empty one.
+ * wrong with the message. Where none is wanted none is ever taken: the kernel drops them, and
+ * nobody's file has a say in how long that takes (closing a descriptor waits for its file system).
+ * An empty message and the end of the stream look the same to the kernel's interface; nobody may
+ * send an empty one.
  */
 #include "os/socket.h"
 
@@ -24,6 +26,12 @@ typedef union control {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(SHMEMI_SOCKET_FDS * sizeof(int))];
 } control_t;
+
+/* Room for one set of credentials and nothing behind it. */
+typedef union signature {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(sizeof(struct ucred))];
+} signature_t;
 
 /* Wait for `events`. TIMEOUT when the deadline passes first; SHMEM_OK also on errors and hang-up,
  * which the next call reports. */
@@ -141,7 +149,7 @@ static int take_fds(struct msghdr *header, int *fds)
 
 /* A message came: hand it over, or close what it brought. */
 static shmem_status_t check_message(int socket, const struct msghdr *header, size_t bytes,
-                                    const int *came, int n, bool wanted)
+                                    const int *came, int n, const int *fds)
 {
     if (header->msg_flags & MSG_TRUNC) {
         close_all(came, n);
@@ -150,6 +158,9 @@ static shmem_status_t check_message(int socket, const struct msghdr *header, siz
                            "%zu bytes that it may have",
                            socket, bytes);
     }
+    if (header->msg_flags & MSG_CTRUNC && !fds)
+        return shmemi_fail(SHMEM_ERR_PROTOCOL, LAYER,
+                           "socket %d brought descriptors where none belong", socket);
     if (header->msg_flags & MSG_CTRUNC) {
         close_all(came, n);
         if (n < SHMEMI_SOCKET_FDS)
@@ -158,13 +169,6 @@ static shmem_status_t check_message(int socket, const struct msghdr *header, siz
                                "this process has reached its limit (ulimit -n)");
         return shmemi_fail(SHMEM_ERR_PROTOCOL, LAYER, "socket %d brought more than %d descriptors",
                            socket, SHMEMI_SOCKET_FDS);
-    }
-    if (n && !wanted) {
-        close_all(came, n);
-        return shmemi_fail(SHMEM_ERR_PROTOCOL, LAYER,
-                           "socket %d brought %d descriptors where none "
-                           "belong",
-                           socket, n);
     }
     return SHMEM_OK;
 }
@@ -198,16 +202,17 @@ shmem_status_t shmemi_socket_receive(int socket, void *message, size_t bytes, si
 {
     control_t control;
     struct iovec part = {message, bytes};
-    struct msghdr header = {.msg_iov = &part,
-                            .msg_iovlen = 1,
-                            .msg_control = control.bytes,
-                            .msg_controllen = sizeof control.bytes};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fds) {
+        header.msg_control = control.bytes;
+        header.msg_controllen = sizeof control.bytes;
+    }
     size_t length = 0;
     shmem_status_t status = receive_raw(socket, &header, &length, deadline);
     if (status)
         return status;
     int came[SHMEMI_SOCKET_FDS], n = take_fds(&header, came);
-    status = check_message(socket, &header, bytes, came, n, fds != NULL);
+    status = check_message(socket, &header, bytes, came, n, fds);
     if (status)
         return status;
     if (length == 0) {
@@ -219,5 +224,32 @@ shmem_status_t shmemi_socket_receive(int socket, void *message, size_t bytes, si
         fds[i] = i < n ? came[i] : -1;
     if (nfds)
         *nfds = n;
+    return SHMEM_OK;
+}
+
+shmem_status_t shmemi_socket_receive_signed(int socket, void *message, size_t bytes, size_t *got,
+                                            pid_t *sender, shmemi_deadline_t deadline)
+{
+    signature_t control;
+    struct iovec part = {message, bytes};
+    struct msghdr header = {.msg_iov = &part,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof control.bytes};
+    struct ucred who = {0};
+    size_t length = 0;
+    shmem_status_t status = receive_raw(socket, &header, &length, deadline);
+    if (status == SHMEM_OK)
+        status = check_message(socket, &header, bytes, NULL, 0, NULL);
+    if (status)
+        return status;
+    if (length == 0)
+        return peer_gone(socket);
+    struct cmsghdr *c = CMSG_FIRSTHDR(&header);
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS &&
+        c->cmsg_len == CMSG_LEN(sizeof who))
+        memcpy(&who, CMSG_DATA(c), sizeof who);
+    *got = length;
+    *sender = who.pid;
     return SHMEM_OK;
 }

@@ -27,6 +27,10 @@
 #define PATIENCE_NS 5000000000 /* for the directory's lock, and for a full queue of connections */
 #define PAUSE_NS    500000
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 enum { BACKLOG = 512 };
 
 static void pause_briefly(void)
@@ -75,6 +79,14 @@ static shmem_status_t parse_address(const char *address, struct sockaddr_un *nam
 static int new_socket(void)
 {
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* Who connects sends no descriptors. Where the kernel cannot see to it the receiver does. */
+static void refuse_descriptors(int fd)
+{
+    int no = 0;
+    if (!SHMEMI_FAULT("os.socket.passrights"))
+        setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
 }
 
 /* ---- connecting ---- */
@@ -235,6 +247,7 @@ shmem_status_t shmemi_socket_listen(const char *address, int *out)
     shmem_status_t status = prepare(address, &name, &length, &fd);
     if (status)
         return status;
+    refuse_descriptors(fd);
     status = address[0] == '@' ? listen_abstract(address, fd, &name, length)
                                : listen_at_path(address, fd, &name, length);
     if (status) {

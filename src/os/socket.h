@@ -7,6 +7,7 @@
 #define SHMEMI_OS_SOCKET_H
 
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "os/clock.h"
 #include "shmem/status.h"
@@ -17,7 +18,7 @@ enum { SHMEMI_SOCKET_FDS = 4 }; /* descriptors per message at most */
  * Listen. A path whose socket file is stale (nobody accepts) is taken over; a live one gives
  * SHMEM_ERR_EXISTS. Takeover is decided under a lock on the containing directory, so that two
  * starters cannot both win. Path sockets get mode 0600. ACCESS, INVALID (too long, empty, '..'
- * parts).
+ * parts). Who connects cannot send descriptors, where the kernel can refuse them (Linux 6.16).
  */
 shmem_status_t shmemi_socket_listen(const char *address, int *socket);
 
@@ -39,10 +40,16 @@ shmem_status_t shmemi_socket_send(int socket, const void *message, size_t bytes,
  * Receive one message of at most `bytes`; *got its length. Up to SHMEMI_SOCKET_FDS descriptors in
  * fds (close-on-exec), *nfds their number, the rest of fds set to -1. Truncated data or descriptors
  * (MSG_TRUNC, MSG_CTRUNC) close what came and give PROTOCOL, or LIMIT when it was this process that
- * could hold no more descriptors. fds may be NULL: none may come then. SERVER_LOST: end of stream,
- * or an empty message. TIMEOUT (a deadline in the past polls).
+ * could hold no more descriptors. fds may be NULL: none may come then, and what comes is never
+ * opened here. SERVER_LOST: end of stream, or an empty message. TIMEOUT (a deadline in the past
+ * polls).
  */
 shmem_status_t shmemi_socket_receive(int socket, void *message, size_t bytes, size_t *got, int *fds,
                                      int *nfds, shmemi_deadline_t deadline);
+
+/* The same without descriptors, on a socket for which shmemi_identity_claim() asked for signatures:
+ * *sender is the process that sent it, by the kernel's word; 0: invisible here, or sent before. */
+shmem_status_t shmemi_socket_receive_signed(int socket, void *message, size_t bytes, size_t *got,
+                                            pid_t *sender, shmemi_deadline_t deadline);
 
 #endif

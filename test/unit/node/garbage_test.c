@@ -29,50 +29,131 @@ static void each_breach(void)
 {
     fixture_server_t *f = fixture_server();
     shmemi_wire_message_t m;
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC), five[5] = {null, null, null, null, null};
     static const struct {
-        int greeted, type, fds;
+        int greeted, type;
         const char *text;
     } breaches[] = {
-        {0, SHMEMI_WIRE_STATUS, 0, "before the hello"},
-        {0, SHMEMI_WIRE_GOODBYE, 0, "before the hello"},
-        {1, SHMEMI_WIRE_HELLO, 0, "after the hello"},
-        {1, SHMEMI_WIRE_WELCOME, 0, "not a request"},
-        {1, SHMEMI_WIRE_ERROR, 0, "not a request"},
-        {1, SHMEMI_WIRE_STATUS, 1, "1 descriptors came"},
-        {0, SHMEMI_WIRE_HELLO, 2, "2 descriptors came"},
-        {1, SHMEMI_WIRE_STATUS, 5, "descriptors"},
+        {0, SHMEMI_WIRE_STATUS, "before the hello"}, {0, SHMEMI_WIRE_GOODBYE, "before the hello"},
+        {1, SHMEMI_WIRE_HELLO, "after the hello"},   {1, SHMEMI_WIRE_WELCOME, "not a request"},
+        {1, SHMEMI_WIRE_ERROR, "not a request"},
     };
     for (size_t i = 0; i < sizeof breaches / sizeof breaches[0]; i++) {
         int fd = breaches[i].greeted ? with_hello(f) : fixture_raw(f);
         shmemi_wire_begin(&m, (shmemi_wire_type_t)breaches[i].type, 5);
         if (breaches[i].type == SHMEMI_WIRE_HELLO)
             fixture_hello(&m);
-        CHECK(fixture_send(fd, &m, m.header.bytes, five, breaches[i].fds));
+        CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
         fixture_expect_error(fd, SHMEM_ERR_PROTOCOL, breaches[i].text);
         fixture_expect_closed(fd);
         close(fd);
     }
-    close(null);
     fixture_end(f);
 }
 
-static void wrong_pidfd(void)
+/* A server as on an old kernel: where the named thing fails. */
+static fixture_server_t *old_kernel(const char *point)
 {
     fixture_server_t *f = fixture_new();
-    f->fault_armed = 1; /* an old kernel: the server must rely on what is sent */
-    strcpy(f->fault, "os.identity.peerpidfd");
+    f->fault_armed = 1;
+    strcpy(f->fault, point);
     f->action = SHMEMI_FAULT_FAIL;
     f->nth = 1;
     fixture_start(f);
+    return f;
+}
+
+/* Where the kernel lets them come: with every type of message, before and after the hello. The
+ * reading end of a pipe says whether anybody keeps its other end. */
+static void descriptors_are_not_taken(void)
+{
+    static const int types[] = {SHMEMI_WIRE_HELLO,        SHMEMI_WIRE_GOODBYE,
+                                SHMEMI_WIRE_SEGMENT_OPEN, SHMEMI_WIRE_SEGMENT_CLOSE,
+                                SHMEMI_WIRE_STATUS,       SHMEMI_WIRE_SEGMENT_LIST,
+                                SHMEMI_WIRE_WELCOME,      SHMEMI_WIRE_SEGMENT_CREATE};
+    fixture_server_t *f = old_kernel("os.socket.passrights");
+    int before = fixture_count_fds(f->pid);
+    for (unsigned i = 0; i < 2 * sizeof types / sizeof types[0]; i++) {
+        shmemi_wire_message_t m;
+        int ends[2], fd = i % 2 ? with_hello(f) : fixture_raw(f);
+        char c;
+        CHECK(pipe2(ends, O_CLOEXEC) == 0);
+        shmemi_wire_begin(&m, (shmemi_wire_type_t)types[i / 2], 5);
+        if (types[i / 2] == SHMEMI_WIRE_HELLO)
+            fixture_hello(&m);
+        int five[5] = {ends[1], ends[1], ends[1], ends[1], ends[1]};
+        CHECK(fixture_send(fd, &m, m.header.bytes, five, i % 4 == 3 ? 5 : 1));
+        fixture_expect_error(fd, SHMEM_ERR_PROTOCOL, "brought descriptors");
+        fixture_expect_closed(fd);
+        close(fd);
+        close(ends[1]);
+        CHECK_EQ(read(ends[0], &c, 1), 0); /* waits while somebody has it */
+        close(ends[0]);
+    }
+    double end = harness_now() + 5; /* of those who said hello: once they are known to be gone */
+    while (fixture_count_fds(f->pid) > before + (int)(sizeof types / sizeof types[0]))
+        CHECK(harness_now() < end);
+    fixture_end(f);
+}
+
+/* Where it does not, they cannot even be sent. */
+static void descriptors_cannot_be_sent(void)
+{
+    fixture_server_t *f = fixture_server();
+    int fd = fixture_raw(f), probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), two = 2;
+    int no = 0;
     shmemi_wire_message_t m;
-    int fd = fixture_raw(f), null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     fixture_hello(&m);
-    CHECK(fixture_send(fd, &m, m.header.bytes, &null, 1));
-    fixture_expect_error(fd, SHMEM_ERR_ACCESS, "no pidfd");
+    if (setsockopt(probe, SOL_SOCKET, 83 /* SO_PASSRIGHTS */, &no, sizeof no) == 0) {
+        CHECK(!fixture_send(fd, &m, m.header.bytes, &two, 1));
+        CHECK_EQ(errno, EPERM);
+    }
+    close(probe);
+    CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+    CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_welcome_t));
+    close(fd);
+    fixture_end(f);
+}
+
+static void say_hello_for_the_parent(void *arg)
+{
+    shmemi_wire_message_t m;
+    fixture_hello(&m);
+    CHECK(fixture_send(*(int *)arg, &m, m.header.bytes, NULL, 0));
+}
+
+/* The second hello of an old kernel's peer counts only from the process that connected. */
+static void anothers_hello(void)
+{
+    fixture_server_t *f = old_kernel("os.identity.peerpidfd");
+    shmemi_wire_message_t m;
+    int fd = fixture_raw(f);
+    fixture_hello(&m);
+    CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+    CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_plain_t));
+    CHECK_EQ(m.header.type, SHMEMI_WIRE_HELLO_AGAIN);
+    CHECK_EQ(harness_wait(harness_fork(say_hello_for_the_parent, &fd), 10), 0);
+    fixture_expect_error(fd, SHMEM_ERR_ACCESS, "the process that made it");
     fixture_expect_closed(fd);
     close(fd);
-    close(null);
+    fixture_end(f);
+}
+
+/* Both were sent before the server asked: nothing is proved. */
+static void hello_sent_too_early(void)
+{
+    fixture_server_t *f = old_kernel("os.identity.peerpidfd");
+    shmemi_wire_message_t m;
+    fixture_hello(&m);
+    siginfo_t info;
+    kill(f->pid, SIGSTOP);
+    CHECK(waitid(P_PID, (id_t)f->pid, &info, WSTOPPED) == 0);
+    int fd = fixture_raw(f);
+    CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+    CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+    kill(f->pid, SIGCONT);
+    fixture_expect_error(fd, SHMEM_ERR_PROTOCOL, "before it was asked");
+    fixture_expect_closed(fd);
+    close(fd);
     fixture_end(f);
 }
 
@@ -394,7 +475,10 @@ static void descriptors_run_out(void)
 int main(void)
 {
     RUN(each_breach);
-    RUN(wrong_pidfd);
+    RUN(descriptors_are_not_taken);
+    RUN(descriptors_cannot_be_sent);
+    RUN(anothers_hello);
+    RUN(hello_sent_too_early);
     RUN(slow_reader);
     RUN(half_open);
     RUN(crowd);

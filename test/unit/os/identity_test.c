@@ -6,8 +6,8 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,50 +22,67 @@ static const char *address(void)
     return text;
 }
 
-/* A child connects, sends a pidfd (its own or the one given) and waits for the end of the stream.
- */
+/* A child connects, sends a message when told so and waits for the end of the stream. */
 typedef struct visitor {
     const char *address;
-    int pidfd; /* -1: its own; -2: none */
+    _Atomic int speaks; /* 1: itself; 2: its child does */
+    _Atomic int spoke;
 } visitor_t;
+
+static void speak(void *arg)
+{
+    CHECK_OK(shmemi_socket_send(*(int *)arg, "x", 1, NULL, 0, shmemi_deadline_in(2000000000)));
+}
 
 static void visit(void *arg)
 {
-    const visitor_t *v = arg;
-    int s, fd = v->pidfd, nfds;
+    visitor_t *v = arg;
+    int s, nfds;
     size_t got;
-    char c = 'x';
+    char c;
     CHECK_OK(shmemi_socket_connect(v->address, &s));
-    if (fd == -1)
-        CHECK_OK(shmemi_identity_self(&fd));
-    CHECK_OK(shmemi_socket_send(s, &c, 1, &fd, fd >= 0, shmemi_deadline_in(2000000000)));
+    while (!atomic_load(&v->speaks))
+        harness_sleep(0.0005);
+    if (atomic_load(&v->speaks) == 1)
+        speak(&s);
+    else
+        CHECK_EQ(harness_wait(harness_fork(speak, &s), 10), 0);
+    atomic_store(&v->spoke, 1);
     shmemi_socket_receive(s, &c, 1, &got, NULL, &nfds, shmemi_deadline_in(10000000000));
 }
 
-/* Starts a visitor; returns its pid, the accepted socket and what it sent. */
-static pid_t receive_visitor(int pidfd, int *socket, int *offered)
+static visitor_t *visitor;
+
+/* Starts a visitor; returns its pid and the accepted socket. */
+static pid_t receive_visitor(int *socket)
 {
-    int listener, fds[SHMEMI_SOCKET_FDS], nfds;
-    size_t got;
-    char c;
+    int listener;
     CHECK_OK(shmemi_socket_listen(address(), &listener));
-    visitor_t v = {address(), pidfd};
-    pid_t pid = harness_fork(visit, &v);
+    visitor = harness_shared(sizeof *visitor);
+    visitor->address = address();
+    pid_t pid = harness_fork(visit, visitor);
     while (shmemi_socket_accept(listener, socket) == SHMEM_ERR_BUSY)
         harness_sleep(0.0005);
-    CHECK_OK(
-        shmemi_socket_receive(*socket, &c, 1, &got, fds, &nfds, shmemi_deadline_in(5000000000)));
-    *offered = fds[0];
     shmemi_socket_unlisten(address(), listener);
     return pid;
 }
 
-/* The pidfd leads to the visitor: it is alive, and dead once killed, even unreaped. */
-static void check_follows(pid_t pid, int socket, int offered)
+/* Who sent the message that the visitor or its child sends? */
+static pid_t sender_of(int socket, int speaks)
 {
-    int pidfd;
-    CHECK_OK(shmemi_identity_pidfd(socket, offered, &pidfd));
-    CHECK(pidfd != offered);
+    size_t got;
+    char c;
+    pid_t sender = -77;
+    atomic_store(&visitor->speaks, speaks);
+    CHECK_OK(shmemi_socket_receive_signed(socket, &c, 1, &got, &sender,
+                                          shmemi_deadline_in(10000000000)));
+    CHECK_EQ(got, 1);
+    return sender;
+}
+
+/* The pidfd leads to the visitor: it is alive, and dead once killed, even unreaped. */
+static void check_follows(pid_t pid, int pidfd)
+{
     CHECK(fcntl(pidfd, F_GETFD) & FD_CLOEXEC);
     CHECK(!shmemi_identity_is_dead(pidfd));
     kill(pid, SIGKILL);
@@ -79,77 +96,81 @@ static void check_follows(pid_t pid, int socket, int offered)
 
 static void credentials_of_the_peer(void)
 {
-    int socket, offered;
-    pid_t pid = receive_visitor(-1, &socket, &offered);
+    int socket, pidfd;
+    pid_t pid = receive_visitor(&socket);
     shmemi_credentials_t c;
     CHECK_OK(shmemi_identity_peer(socket, &c));
     CHECK_EQ(c.pid, pid);
     CHECK_EQ(c.uid, geteuid());
     CHECK_EQ(c.gid, getegid());
-    check_follows(pid, socket, offered);
-    close(offered);
+    shmem_status_t status = shmemi_identity_pidfd(socket, &pidfd);
+    if (status == SHMEM_ERR_UNSUPPORTED)
+        CHECK_OK(shmemi_identity_claim(socket, &pidfd));
+    else
+        CHECK_OK(status);
+    check_follows(pid, pidfd);
     close(socket);
 }
 
-static void falls_back_to_the_offered(void)
+static void old_kernel_is_told(void)
 {
-    int socket, offered;
-    pid_t pid = receive_visitor(-1, &socket, &offered);
+    int socket, pidfd = -77;
+    pid_t pid = receive_visitor(&socket);
     shmemi_fault_arm("os.identity.peerpidfd", SHMEMI_FAULT_FAIL, 1);
-    check_follows(pid, socket, offered);
+    CHECK_STATUS(shmemi_identity_pidfd(socket, &pidfd), SHMEM_ERR_UNSUPPORTED);
     CHECK_EQ(shmemi_fault_passages(), 1);
     shmemi_fault_disarm();
-    close(offered);
+    CHECK_EQ(pidfd, -77);
+    CHECK_OK(shmemi_identity_claim(socket, &pidfd));
+    pid_t sender = sender_of(socket, 1);
+    CHECK_EQ(sender, pid);
+    CHECK_OK(shmemi_identity_prove(socket, sender, pidfd));
+    check_follows(pid, pidfd);
     close(socket);
 }
 
-/* What a liar may send in place of its pidfd, where the kernel does not name the peer. */
-static void refuses(int pidfd, shmem_status_t expected)
+static void a_childs_message_proves_nothing(void)
 {
-    int socket, offered, result = -77, before = count_fds();
-    pid_t pid = receive_visitor(pidfd, &socket, &offered);
-    shmemi_fault_arm("os.identity.peerpidfd", SHMEMI_FAULT_FAIL, 1);
-    CHECK_STATUS(shmemi_identity_pidfd(socket, offered, &result), expected);
-    CHECK_EQ(shmemi_fault_passages(), 1);
-    shmemi_fault_disarm();
-    CHECK_EQ(result, -77);
-    if (offered >= 0)
-        close(offered);
+    int socket, pidfd, before = count_fds();
+    pid_t pid = receive_visitor(&socket);
+    CHECK_OK(shmemi_identity_claim(socket, &pidfd));
+    pid_t sender = sender_of(socket, 2);
+    CHECK(sender > 0 && sender != pid);
+    CHECK_STATUS(shmemi_identity_prove(socket, sender, pidfd), SHMEM_ERR_ACCESS);
+    check_detail("says hello");
+    close(pidfd);
     close(socket);
     CHECK_EQ(harness_wait(pid, 5), 0);
     CHECK_EQ(count_fds(), before);
 }
 
-static void refuses_forgeries(void)
+static void an_older_message_proves_nothing(void)
 {
-    int ours, file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-    CHECK(file >= 0);
-    CHECK_OK(shmemi_identity_self(&ours));
-    refuses(ours, SHMEM_ERR_ACCESS); /* a pidfd, but of another process (the receiver) */
-    check_detail("another process's");
-    refuses(file, SHMEM_ERR_ACCESS); /* a file whose text has a line "Pid:" */
-    check_detail("no pidfd");
-    refuses(-2, SHMEM_ERR_UNSUPPORTED); /* nothing */
-    close(ours);
-    close(file);
+    int socket, pidfd = -77;
+    pid_t pid = receive_visitor(&socket);
+    atomic_store(&visitor->speaks, 1);
+    while (!atomic_load(&visitor->spoke))
+        harness_sleep(0.0005);
+    CHECK_STATUS(shmemi_identity_claim(socket, &pidfd), SHMEM_ERR_PROTOCOL);
+    CHECK_EQ(pidfd, -77);
+    close(socket);
+    CHECK_EQ(harness_wait(pid, 5), 0);
 }
 
-static void sleep_long(void *arg)
+static void the_dead_prove_nothing(void)
 {
-    (void)arg;
-    harness_sleep(30);
-}
-
-static void refuses_a_reaped_process(void)
-{
-    pid_t pid = harness_fork(sleep_long, NULL);
-    int dead = (int)syscall(SYS_pidfd_open, pid, 0);
-    CHECK(dead >= 0);
+    int socket, pidfd = -77;
+    pid_t pid = receive_visitor(&socket);
+    CHECK_OK(shmemi_identity_claim(socket, &pidfd));
+    pid_t sender = sender_of(socket, 1);
     kill(pid, SIGKILL);
-    harness_wait(pid, 5);
-    CHECK(shmemi_identity_is_dead(dead));
-    refuses(dead, SHMEM_ERR_ACCESS);
-    close(dead);
+    CHECK_EQ(harness_wait(pid, 5), -SIGKILL);
+    CHECK_STATUS(shmemi_identity_prove(socket, sender, pidfd), SHMEM_ERR_ACCESS);
+    close(pidfd);
+    pidfd = -77;
+    CHECK_STATUS(shmemi_identity_claim(socket, &pidfd), SHMEM_ERR_PEER_DEAD);
+    CHECK_EQ(pidfd, -77);
+    close(socket);
 }
 
 static void self_is_alive(void)
@@ -166,7 +187,7 @@ static void no_socket_fails(void)
     shmemi_credentials_t c = {1, 2, 3};
     int pidfd = -77;
     CHECK_STATUS(shmemi_identity_peer(-1, &c), SHMEM_ERR_SYSTEM);
-    CHECK_STATUS(shmemi_identity_pidfd(-1, -1, &pidfd), SHMEM_ERR_SYSTEM);
+    CHECK_STATUS(shmemi_identity_pidfd(-1, &pidfd), SHMEM_ERR_SYSTEM);
     CHECK(c.pid == 1 && pidfd == -77);
 }
 
@@ -187,9 +208,10 @@ static void forks_are_counted(void)
 int main(void)
 {
     RUN(credentials_of_the_peer);
-    RUN(falls_back_to_the_offered);
-    RUN(refuses_forgeries);
-    RUN(refuses_a_reaped_process);
+    RUN(old_kernel_is_told);
+    RUN(a_childs_message_proves_nothing);
+    RUN(an_older_message_proves_nothing);
+    RUN(the_dead_prove_nothing);
     RUN(self_is_alive);
     RUN(no_socket_fails);
     RUN(forks_are_counted);

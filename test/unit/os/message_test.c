@@ -120,6 +120,8 @@ static void refuses_what_breaks_the_rules(void)
     receive_refused(9, true, SHMEM_ERR_PROTOCOL);
     send_raw("x", 1, fds, 1);
     receive_refused(9, false, SHMEM_ERR_PROTOCOL); /* none belong here */
+    send_raw("x", 1, fds, 64);
+    receive_refused(9, false, SHMEM_ERR_PROTOCOL);
     send_raw("", 0, fds, 2);
     receive_refused(9, true, SHMEM_ERR_SERVER_LOST); /* empty: the same as the end */
     send_raw("fine", 4, NULL, 0);
