@@ -161,6 +161,8 @@ shmem_status_t shmemi_settings_load(shmemi_settings_t *settings)
         if (status)
             return status;
     }
+    if (fresh.debug && !shmemi_settings_is_set("SHMEM_LOG"))
+        fresh.log = SHMEM_LOG_WARN;
     shmemi_log_set_default_level((int)fresh.log);
     *settings = fresh;
     return SHMEM_OK;

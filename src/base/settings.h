@@ -17,7 +17,8 @@
 /* X(field, "NAME", KIND, min, max, "choices", "default", "meaning") */
 #define SHMEMI_SETTINGS_TABLE(X)                                                                   \
     X(log, "SHMEM_LOG", CHOICE, 0, 0, "off, error, warn, info, debug", "off",                      \
-      "How much the library says on standard error when the program set no log sink.")             \
+      "How much the library says on standard error when the program set no log sink. Unset with "  \
+      "SHMEM_DEBUG=yes: warn.")                                                                    \
     X(server, "SHMEM_SERVER", TEXT, 0, 0, "", "",                                                  \
       "Socket of the node server: a path, or @name in the abstract namespace. Unset: the user's "  \
       "own private server, started when needed.")                                                  \
@@ -70,7 +71,8 @@ typedef struct shmemi_settings {
 enum { SHMEMI_HUGE_AUTO, SHMEMI_HUGE_REQUIRED, SHMEMI_HUGE_OFF };
 
 /* Read all settings from the environment. SHMEM_ERR_SETTING: the first bad one, named in the
- * detail; *settings is untouched then. Applies SHMEM_LOG as the default log level. */
+ * detail; *settings is untouched then. Applies SHMEM_LOG as the default log level
+ * (not set, but debug: warn, since what debug pools find is told there). */
 shmem_status_t shmemi_settings_load(shmemi_settings_t *settings);
 
 /* Was setting `name` given in the environment? */

@@ -74,6 +74,28 @@ static void choices_and_booleans(void)
     unsetenv("SHMEM_LOCK_PAGES");
 }
 
+static int64_t log_level(const char *debug, const char *log)
+{
+    shmemi_settings_t settings;
+    setenv("SHMEM_DEBUG", debug, 1);
+    if (log)
+        setenv("SHMEM_LOG", log, 1);
+    CHECK_OK(shmemi_settings_load(&settings));
+    unsetenv("SHMEM_DEBUG");
+    unsetenv("SHMEM_LOG");
+    return settings.log;
+}
+
+/* What debug pools find is seen without a second setting, unless that says otherwise. */
+static void debug_speaks(void)
+{
+    CHECK_EQ(log_level("no", NULL), 0);
+    CHECK_EQ(log_level("yes", NULL), SHMEM_LOG_WARN);
+    CHECK_EQ(log_level("yes", "off"), 0);
+    CHECK_EQ(log_level("yes", "error"), SHMEM_LOG_ERROR);
+    CHECK_EQ(log_level("yes", "debug"), SHMEM_LOG_DEBUG);
+}
+
 static void texts(void)
 {
     refuse("SHMEM_SERVER", "");
@@ -121,6 +143,7 @@ int main(void)
     RUN(durations);
     RUN(numbers);
     RUN(choices_and_booleans);
+    RUN(debug_speaks);
     RUN(texts);
     RUN(public_description);
     return harness_end();
