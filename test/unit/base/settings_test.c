@@ -143,8 +143,8 @@ int main(void)
     RUN(durations);
     RUN(numbers);
     RUN(choices_and_booleans);
-    RUN(debug_speaks);
     RUN(texts);
     RUN(public_description);
+    RUN(debug_speaks);
     return harness_end();
 }
