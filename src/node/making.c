@@ -24,8 +24,9 @@
 static shmem_status_t set_rights(const shmemi_spec_t *spec, int fd)
 {
     bool give = geteuid() == 0 && spec->uid != 0;
+    uint32_t access = spec->gid == SHMEMI_NO_GROUP ? spec->access & 007 : spec->access;
     if (!SHMEMI_FAULT("node.making.rights") && (!give || fchown(fd, spec->uid, spec->gid) == 0) &&
-        fchmod(fd, 0600 | spec->access) == 0)
+        fchmod(fd, 0600 | access) == 0)
         return SHMEM_OK;
     return shmemi_fail_errno(LAYER, "cannot give segment '%s' to user %u, group %u, with mode 0%o",
                              spec->name, (unsigned)spec->uid, (unsigned)spec->gid,

@@ -35,7 +35,8 @@ shmem_status_t shmemi_rights_check_open(const shmemi_peer_t *peer, const shmemi_
     if (is_owner(peer, spec))
         return SHMEM_OK;
     bool in_group =
-        peer->who.gid == spec->gid || shmemi_identity_in_group(peer->socket.fd, spec->gid);
+        spec->gid != SHMEMI_NO_GROUP &&
+        (peer->who.gid == spec->gid || shmemi_identity_in_group(peer->socket.fd, spec->gid));
     uint32_t mode = in_group ? spec->access >> 3 : spec->access;
     uint32_t wanted = rights == SHMEMI_RIGHTS_WRITE ? 06 : 04;
     if ((mode & wanted) == wanted)

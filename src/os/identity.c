@@ -10,9 +10,12 @@
 #include "os/identity.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -30,6 +33,53 @@
 #define SO_PEERPIDFD 77
 #endif
 
+/* ---- users and groups ---- */
+
+static bool read_file(const char *path, char *text, size_t bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, bytes - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = 0;
+    return n > 0;
+}
+
+/* What the kernel shows for users or groups that have no number in our user namespace. */
+static unsigned overflow_number(const char *what)
+{
+    char path[64], text[32];
+    snprintf(path, sizeof path, "/proc/sys/kernel/overflow%s", what);
+    return read_file(path, text, sizeof text) ? (unsigned)strtoul(text, NULL, 10) : 65534;
+}
+
+/* Does everybody have a number of his own here? */
+static bool all_have_numbers(const char *what)
+{
+    char path[64], text[64];
+    unsigned first, parent, count;
+    snprintf(path, sizeof path, "/proc/self/%s_map", what);
+    return read_file(path, text, sizeof text) &&
+           sscanf(text, "%u %u %u", &first, &parent, &count) == 3 && first == 0 &&
+           count == UINT32_MAX;
+}
+
+static unsigned overflow_uid, overflow_gid;
+static pthread_once_t overflow_once = PTHREAD_ONCE_INIT;
+
+static void overflow_begin(void)
+{
+    overflow_uid = overflow_number("uid");
+    overflow_gid = overflow_number("gid");
+}
+
+/* May the number stand for any of several users, or groups? */
+static bool is_anybody(const char *what, unsigned number)
+{
+    pthread_once(&overflow_once, overflow_begin);
+    return number == (*what == 'u' ? overflow_uid : overflow_gid) && !all_have_numbers(what);
+}
+
 shmem_status_t shmemi_identity_peer(int socket, shmemi_credentials_t *credentials)
 {
     struct ucred found;
@@ -37,6 +87,13 @@ shmem_status_t shmemi_identity_peer(int socket, shmemi_credentials_t *credential
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &found, &length) || length != sizeof found)
         return shmemi_fail_errno(LAYER, "cannot ask for the credentials of socket %d's peer",
                                  socket);
+    if (is_anybody("uid", found.uid))
+        return shmemi_fail(SHMEM_ERR_ACCESS, LAYER,
+                           "the user of process %d has no number in this user namespace: he could "
+                           "be anybody",
+                           (int)found.pid);
+    if (is_anybody("gid", found.gid))
+        found.gid = SHMEMI_NO_GROUP;
     *credentials = (shmemi_credentials_t){found.pid, found.uid, found.gid};
     return SHMEM_OK;
 }
@@ -46,6 +103,8 @@ bool shmemi_identity_in_group(int socket, gid_t group)
     gid_t some[64], *groups = some;
     socklen_t length = sizeof some;
     bool found = false;
+    if (group == SHMEMI_NO_GROUP || is_anybody("gid", group))
+        return false;
     int failed = getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, some, &length);
     if (failed && errno == ERANGE) { /* length: the room that they take */
         groups = malloc(length);

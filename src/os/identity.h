@@ -9,17 +9,20 @@
 
 #include "shmem/status.h"
 
+#define SHMEMI_NO_GROUP ((gid_t)-1) /* a group without a number in our user namespace */
+
 typedef struct shmemi_credentials {
     pid_t pid; /* in our PID namespace, 0 if invisible; for messages */
     uid_t uid;
     gid_t gid;
 } shmemi_credentials_t;
 
-/* Kernel credentials of the process that connected (SO_PEERCRED). */
+/* Kernel credentials of the process that connected (SO_PEERCRED). ACCESS: its user has no number in
+ * our user namespace, where all such users look the same. */
 shmem_status_t shmemi_identity_peer(int socket, shmemi_credentials_t *credentials);
 
 /* Was the process that connected in the (supplementary) group, then? False where the kernel does
- * not tell. */
+ * not tell, and for groups that have no number here. */
 bool shmemi_identity_in_group(int socket, gid_t group);
 
 /* A pidfd of the peer, close-on-exec. UNSUPPORTED (quiet): not with this kernel; PEER_DEAD. */

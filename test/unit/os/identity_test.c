@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -112,6 +113,102 @@ static void credentials_of_the_peer(void)
     close(socket);
 }
 
+/* ---- user namespaces ---- */
+
+typedef struct strangers {
+    _Atomic int separate, mapped, listens, connected[2], end;
+} strangers_t;
+
+static shmem_status_t accept_one(int listener, shmemi_credentials_t *c, int *socket)
+{
+    while (shmemi_socket_accept(listener, socket) == SHMEM_ERR_BUSY)
+        harness_sleep(0.0005);
+    return shmemi_identity_peer(*socket, c);
+}
+
+static void serve_in_a_namespace(void *arg)
+{
+    strangers_t *s = arg;
+    shmemi_credentials_t c;
+    int listener, own, socket;
+    if (unshare(CLONE_NEWUSER))
+        exit(77);
+    CHECK_OK(shmemi_socket_listen("@shmem-identity-test-userns", &listener));
+    CHECK_OK(shmemi_socket_connect("@shmem-identity-test-userns", &own));
+    CHECK_STATUS(accept_one(listener, &c, &socket), SHMEM_ERR_ACCESS); /* nobody is mapped yet */
+    atomic_store(&s->separate, 1);
+    while (!atomic_load(&s->mapped))
+        harness_sleep(0.0005);
+    CHECK(setgid(0) == 0 && setuid(0) == 0);
+    CHECK_OK(shmemi_socket_connect("@shmem-identity-test-userns", &own));
+    CHECK_OK(accept_one(listener, &c, &socket));
+    CHECK(c.uid == 0 && c.gid == 0);
+    atomic_store(&s->listens, 1); /* a user without a number */
+    CHECK_STATUS(accept_one(listener, &c, &socket), SHMEM_ERR_ACCESS);
+    check_detail("user namespace");
+    atomic_store(&s->listens, 2); /* one with a number, in a group without one */
+    CHECK_OK(accept_one(listener, &c, &socket));
+    CHECK_EQ(c.uid, 5);
+    CHECK_EQ(c.gid, SHMEMI_NO_GROUP);
+    CHECK(!shmemi_identity_in_group(socket, SHMEMI_NO_GROUP));
+    CHECK(!shmemi_identity_in_group(socket, 65534));
+    atomic_store(&s->end, 1);
+}
+
+static void write_map(pid_t pid, const char *what)
+{
+    static const char map[] = "0 100000 65000";
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s_map", (int)pid, what);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    CHECK(write(fd, map, sizeof map - 1) == (ssize_t)sizeof map - 1);
+    close(fd);
+}
+
+static void connect_as(strangers_t *s, uid_t user, int when)
+{
+    int socket;
+    while (atomic_load(&s->listens) < when)
+        harness_sleep(0.0005);
+    CHECK(setgid(4711) == 0 && setuid(user) == 0);
+    CHECK_OK(shmemi_socket_connect("@shmem-identity-test-userns", &socket));
+    while (!atomic_load(&s->end))
+        harness_sleep(0.0005);
+}
+
+static void unmapped(void *s)
+{
+    connect_as(s, 4711, 1);
+}
+
+static void mapped(void *s)
+{
+    connect_as(s, 100005, 2);
+}
+
+static void those_without_a_number_are_nobody(void)
+{
+    if (geteuid() != 0)
+        SKIP("wants root, to map users");
+    strangers_t *s = harness_shared(sizeof *s);
+    pid_t pids[3] = {harness_fork(serve_in_a_namespace, s)};
+    while (!atomic_load(&s->separate)) {
+        siginfo_t info = {0};
+        if (waitid(P_PID, (id_t)pids[0], &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid) {
+            CHECK_EQ(harness_wait(pids[0], 5), 77);
+            SKIP("user namespaces are not allowed here");
+        }
+        harness_sleep(0.0005);
+    }
+    write_map(pids[0], "uid");
+    write_map(pids[0], "gid");
+    atomic_store(&s->mapped, 1);
+    pids[1] = harness_fork(unmapped, s);
+    pids[2] = harness_fork(mapped, s);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(harness_wait(pids[i], 20), 0);
+}
+
 static void old_kernel_is_told(void)
 {
     int socket, pidfd = -77;
@@ -208,6 +305,7 @@ static void forks_are_counted(void)
 int main(void)
 {
     RUN(credentials_of_the_peer);
+    RUN(those_without_a_number_are_nobody);
     RUN(old_kernel_is_told);
     RUN(a_childs_message_proves_nothing);
     RUN(an_older_message_proves_nothing);
