@@ -334,6 +334,12 @@ typedef struct shmemi_reclaim {
     uint64_t blocks; /* out: number given back */
 } shmemi_reclaim_t;
 
+/* From page *next on, which is set to where the walk ended. BUSY without a detail: there is more;
+ * the arena is not locked for longer at a time. Others may change it meanwhile, for nothing becomes
+ * the client's any more. CORRUPT, errors of the lock. */
+shmem_status_t shmemi_recover_turn(shmemi_arena_t *arena, shmemi_reclaim_t *reclaim,
+                                   uint32_t *next);
+/* The whole arena. */
 shmem_status_t shmemi_recover_arena(shmemi_arena_t *arena, shmemi_reclaim_t *reclaim);
 /* Give back what dead clients left in any arena of the view, if somebody died since the last time
  * or `always`. Returns the number of blocks. */

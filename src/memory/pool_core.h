@@ -6,6 +6,7 @@
 #ifndef SHMEMI_MEMORY_POOL_CORE_H
 #define SHMEMI_MEMORY_POOL_CORE_H
 
+#include "memory/layout.h"
 #include "os/clock.h"
 #include "shmem/pool.h"
 #include "sync/roster.h"
@@ -80,17 +81,24 @@ uint64_t shmemi_pool_growths(const shmemi_pool_t *pool);
  * accepted. */
 void shmemi_pool_detach(shmemi_pool_t *pool);
 
+/* How far the repair of a pool got for one client; zero: it has not begun. */
+typedef struct shmemi_repair {
+    uint64_t blocks;                  /* given back so far */
+    uint32_t next[SHMEMI_POOL_NODES]; /* of each arena: the page at which it goes on */
+} shmemi_repair_t;
+
 /*
  * Server side: give back everything that client (slot, epoch) holds in the pool in `memory`, which
  * clients may have corrupted: every value is checked, CORRUPT is reported, never followed. `actor`
- * is the server's. Repairs an arena whose lock the dead client held. *blocks: number given back.
- * TIMEOUT: a living (perhaps stopped) client held an arena's lock until `deadline` (0: its lock is
- * tried once); call it again later (clients that run out of memory look for blocks of the dead
- * themselves).
+ * is the server's. Repairs an arena whose lock the dead client held. Works for a millisecond or two
+ * at a time, and so long it holds an arena's lock. BUSY without a detail: there is more to do, call
+ * it again. TIMEOUT: a living (perhaps stopped) client held an arena's lock until `deadline` (0:
+ * its lock is tried once); call it again later (clients that run out of memory look for blocks of
+ * the dead themselves). Other errors are told when nothing else is left to do.
  */
 shmem_status_t shmemi_pool_reclaim(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,
                                    uint32_t slot, uint32_t epoch, shmemi_deadline_t deadline,
-                                   uint64_t *blocks);
+                                   shmemi_repair_t *repair);
 
 /* The public operations on a view; contracts as in shmem/pool.h. */
 shmem_status_t shmemi_pool_alloc(shmemi_pool_t *pool, size_t bytes, size_t alignment,

@@ -8,7 +8,8 @@
  * compare-and-swap first: it is then cached by the caller, and should the caller die as well, it is
  * found again as the caller's. So does a small object of a span with owners: it is then being freed
  * by the caller. What others hold of the client's spans, or was given, keeps its span, which
- * becomes the pool's. Each block is an operation of its own.
+ * becomes the pool's. Each block is an operation of its own, and the lock is free for others after
+ * every so many: a large arena has millions.
  *
  *   Invariant  after a reclaim without error no record names the client, and no word of an
  *              allocated object
@@ -20,14 +21,17 @@
 
 #define LAYER "memory"
 
+/* A turn under the lock, about a millisecond or two: blocks looked at, and what giving one back
+ * counts besides. */
+enum { TURN = 1 << 14, GIVEN = 4 };
+
 /* Does this reclaim concern what this owner has, charged to this task? */
 static bool is_concerned(const shmemi_reclaim_t *reclaim, uint64_t owner, uint32_t task)
 {
     if (reclaim->owner)
         return owner == reclaim->owner && (reclaim->task == SHMEMI_TASKS || reclaim->task == task);
     return owner != SHMEMI_OWNER_POOL &&
-           !shmemi_roster_client_alive(reclaim->actor->roster, shmemi_word_slot(owner),
-                                       shmemi_word_epoch(owner));
+           !shmemi_actor_sees(reclaim->actor, shmemi_word_slot(owner), shmemi_word_epoch(owner));
 }
 
 static bool is_wanted(const shmemi_arena_t *arena, const shmemi_reclaim_t *reclaim, uint32_t page,
@@ -49,6 +53,7 @@ typedef struct walk {
     shmemi_arena_t *arena;
     shmemi_reclaim_t *reclaim;
     uint64_t mine; /* the caller, as an owner */
+    int32_t left;  /* of the turn */
     shmemi_classes_t classes;
 } walk_t;
 
@@ -96,6 +101,7 @@ static shmem_status_t take_objects(walk_t *w, uint32_t page, bool whole)
                            "make a new pool",
                            arena->index, chunk);
     const shmemi_class_t *c = &w->classes.class[class];
+    w->left -= (int32_t)c->count;
     for (uint32_t i = 0; i < c->count; i++)
         free_object(w, span, words, i, whole);
     const uint64_t ours = SHMEMI_OWNER_POOL | SHMEMI_PAGE_SPAN;
@@ -151,51 +157,66 @@ static shmem_status_t take_back(walk_t *w, uint32_t page, uint64_t word)
         return status;
     shmemi_arena_commit(w->arena);
     w->reclaim->blocks += wanted && gone;
+    w->left -= wanted ? GIVEN : 0;
     SHMEMI_KILL_POINT("memory.recover.block");
     return SHMEM_OK;
 }
 
-/* Where the walk goes on: behind the block that contains `page` now. */
-static shmem_status_t skip(const shmemi_arena_t *arena, uint32_t page, uint64_t *next)
+/* The block that contains `page` now; *next: the page behind it. */
+static shmem_status_t around(const shmemi_arena_t *arena, uint32_t page, uint32_t *head,
+                             uint64_t *next)
 {
-    uint32_t head;
     uint64_t word;
-    uint32_t length = shmemi_buddy_locate(arena, page, &head, &word);
-    if (length) {
-        *next = (uint64_t)head + length;
-        return SHMEM_OK;
-    }
-    return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
-                       "arena %u: page %u belongs to no block; shared memory was overwritten, make "
-                       "a new pool",
-                       arena->index, page);
+    uint32_t length = shmemi_buddy_locate(arena, page, head, &word);
+    if (!length)
+        return shmemi_fail(SHMEM_ERR_CORRUPT, LAYER,
+                           "arena %u: page %u belongs to no block; shared memory was overwritten, "
+                           "make a new pool",
+                           arena->index, page);
+    *next = (uint64_t)*head + length;
+    return SHMEM_OK;
 }
 
-static shmem_status_t walk_locked(walk_t *w)
+static shmem_status_t walk_locked(walk_t *w, uint32_t *next)
 {
+    uint32_t page = *next, head;
+    uint64_t behind = page;
     shmem_status_t status = SHMEM_OK;
-    for (uint64_t page = 0; page < w->arena->pages && !status;) {
-        uint32_t p = (uint32_t)page;
+    if (page && page < w->arena->pages) /* a larger block may be there by now */
+        status = around(w->arena, page, &page, &behind);
+    while (!status && page < w->arena->pages && w->left-- > 0) {
         /* SYNC page-word: acquire, pairs with release in shmemi_large_alloc() and others: the owner
          * is looked up in the roster after its name was read */
-        uint64_t word = atomic_load_explicit(&w->arena->page[p].word, memory_order_acquire);
-        status = take_back(w, p, word);
+        uint64_t word = atomic_load_explicit(&w->arena->page[page].word, memory_order_acquire);
+        status = take_back(w, page, word);
         if (!status)
-            status = skip(w->arena, p, &page);
+            status = around(w->arena, page, &head, &behind);
+        if (!status)
+            *next = page = (uint32_t)behind;
     }
     return status;
 }
 
-shmem_status_t shmemi_recover_arena(shmemi_arena_t *arena, shmemi_reclaim_t *reclaim)
+shmem_status_t shmemi_recover_turn(shmemi_arena_t *arena, shmemi_reclaim_t *reclaim, uint32_t *next)
 {
-    walk_t walk = {.arena = arena, .reclaim = reclaim};
+    walk_t walk = {.arena = arena, .reclaim = reclaim, .left = TURN};
     walk.mine = shmemi_owner(reclaim->actor->slot, reclaim->actor->epoch);
     shmemi_classes_init(&walk.classes, arena->chunk_shift, arena->pages);
     shmem_status_t status = shmemi_arena_lock(arena, reclaim->actor, reclaim->deadline);
     if (status)
         return status;
-    status = walk_locked(&walk);
-    return shmemi_arena_unlock(arena, reclaim->actor, status);
+    status = walk_locked(&walk, next);
+    status = shmemi_arena_unlock(arena, reclaim->actor, status);
+    return !status && *next < arena->pages ? SHMEM_ERR_BUSY : status;
+}
+
+shmem_status_t shmemi_recover_arena(shmemi_arena_t *arena, shmemi_reclaim_t *reclaim)
+{
+    uint32_t next = 0;
+    shmem_status_t status = SHMEM_ERR_BUSY;
+    while (status == SHMEM_ERR_BUSY)
+        status = shmemi_recover_turn(arena, reclaim, &next);
+    return status;
 }
 
 uint64_t shmemi_recover_sweep(shmemi_pool_t *pool, bool always)

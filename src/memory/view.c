@@ -388,20 +388,27 @@ void shmemi_pool_detach(shmemi_pool_t *pool)
 
 shmem_status_t shmemi_pool_reclaim(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,
                                    uint32_t slot, uint32_t epoch, shmemi_deadline_t deadline,
-                                   uint64_t *blocks)
+                                   shmemi_repair_t *repair)
 {
     shmemi_layout_t layout;
     shmemi_pool_header_t header;
-    shmem_status_t status = header_check(memory, segment_bytes, &header, &layout);
+    shmem_status_t status = header_check(memory, segment_bytes, &header, &layout), turn = SHMEM_OK;
     if (status)
         return status;
     shmemi_reclaim_t reclaim = {actor, shmemi_owner(slot, epoch), SHMEMI_TASKS, deadline, 0};
-    for (uint32_t i = 0; i < layout.nodes; i++) {
+    bool locked = false;
+    for (uint32_t i = 0; i < layout.nodes && turn != SHMEM_ERR_BUSY; i++) {
         shmemi_arena_t arena;
         shmemi_arena_init(&arena, memory, &layout, i);
-        shmem_status_t s = shmemi_recover_arena(&arena, &reclaim);
-        status = status ? status : s;
+        if (repair->next[i] >= arena.pages)
+            continue;
+        turn = shmemi_recover_turn(&arena, &reclaim, &repair->next[i]);
+        locked |= turn == SHMEM_ERR_TIMEOUT;
+        if (turn && turn != SHMEM_ERR_TIMEOUT)
+            status = turn;
     }
-    *blocks = reclaim.blocks;
-    return status;
+    repair->blocks += reclaim.blocks;
+    if (turn == SHMEM_ERR_BUSY)
+        return turn;
+    return locked ? SHMEM_ERR_TIMEOUT : status;
 }

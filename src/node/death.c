@@ -14,6 +14,8 @@
  * is then tried again later, at growing intervals: blocks of (slot, old epoch) are nobody else's,
  * however often the slot is used again meanwhile.
  *
+ * A repair goes on where it was when the time of a turn is over.
+ *
  *   Invariants  all repairs of one pool are due at the same time, so that one attempt finds out for
  *               all of them that its lock cannot be had
  *               one call of retry() takes TURN_NS and one attempt at most; an attempt waits for
@@ -47,6 +49,7 @@ typedef struct shmemi_retry {
     shmemi_entry_t *entry;
     uint32_t slot, epoch;
     int64_t due, pause;
+    shmemi_repair_t repair;
 } shmemi_retry_t;
 
 /* Give back later what client (slot, epoch) holds. pause 0: it has not been tried yet. */
@@ -64,7 +67,7 @@ static void retry_add(shmem_server_t server, shmemi_entry_t *entry, uint32_t slo
         shmemi_log(SHMEM_LOG_ERROR, LAYER, "no memory to repair pool '%s' later", entry->spec.name);
         return;
     }
-    *retry = (shmemi_retry_t){server->retries, entry, slot, epoch, due, pause};
+    *retry = (shmemi_retry_t){server->retries, entry, slot, epoch, due, pause, {0}};
     server->retries = retry;
 }
 
@@ -84,24 +87,27 @@ static void retry_postpone(shmem_server_t server, const shmemi_retry_t *tried)
 }
 
 /* Pools are mapped for the time of the repair only: the server holds no page of them otherwise. */
-static shmem_status_t reclaim(shmem_server_t server, const shmemi_entry_t *entry, uint32_t slot,
-                              uint32_t epoch, shmemi_deadline_t deadline)
+static shmem_status_t reclaim(shmem_server_t server, shmemi_retry_t *retry,
+                              shmemi_deadline_t deadline)
 {
     void *address;
-    uint64_t blocks = 0;
+    const shmemi_entry_t *entry = retry->entry;
+    uint64_t before = retry->repair.blocks;
     shmem_status_t status = shmemi_space_map(entry->offset, entry->bytes, entry->fd, 1, &address);
     if (status == SHMEM_OK) {
-        status = shmemi_pool_reclaim(address, entry->bytes, &server->actor, slot, epoch, deadline,
-                                     &blocks);
+        status = shmemi_pool_reclaim(address, entry->bytes, &server->actor, retry->slot,
+                                     retry->epoch, deadline, &retry->repair);
         shmemi_space_unmap(address);
     }
-    server->state->reclaimed += blocks;
+    server->state->reclaimed += retry->repair.blocks - before;
+    if (status == SHMEM_ERR_BUSY)
+        return status;
     if (status && status != SHMEM_ERR_TIMEOUT)
         shmemi_log(SHMEM_LOG_ERROR, LAYER, "pool '%s': blocks of the dead are lost: %s",
                    entry->spec.name, shmem_error_detail()->text);
     else
         shmemi_log(SHMEM_LOG_INFO, LAYER, "pool '%s': %llu blocks of the dead given back%s",
-                   entry->spec.name, (unsigned long long)blocks,
+                   entry->spec.name, (unsigned long long)retry->repair.blocks,
                    status ? "; a living client locks the rest" : "");
     return status;
 }
@@ -114,9 +120,11 @@ int64_t shmemi_death_retry(shmem_server_t server, bool may_wait)
         shmemi_retry_t *retry = *link;
         if (retry->due <= now && now < end) {
             bool waits = may_wait && retry->pause;
-            shmem_status_t status = reclaim(server, retry->entry, retry->slot, retry->epoch,
-                                            waits ? shmemi_deadline_in(PATIENCE_NS) : 0);
+            shmem_status_t status =
+                reclaim(server, retry, waits ? shmemi_deadline_in(PATIENCE_NS) : 0);
             now = shmemi_clock_now();
+            if (status == SHMEM_ERR_BUSY)
+                continue; /* the next part of it, if there is time */
             if (status != SHMEM_ERR_TIMEOUT) {
                 *link = retry->next;
                 free(retry);

@@ -120,16 +120,16 @@ enum { MIB = 1 << 20 };
 static void die_while_locked(void)
 {
     shmemi_actor_t server;
-    uint64_t blocks = 0;
+    shmemi_repair_t repair = {0};
     shmemi_roster_client_remove(world.roster, world.client[VICTIM].slot, true);
     shmemi_actor_init(&server, world.roster, 0, atomic_load(&world.roster->clients[0].epoch),
                       50000);
     CHECK_STATUS(shmemi_pool_reclaim(world.memory, world.segment_bytes, &server,
                                      world.client[VICTIM].slot, world.client[VICTIM].epoch, 0,
-                                     &blocks),
+                                     &repair),
                  SHMEM_ERR_TIMEOUT);
     shmemi_actor_fini(&server);
-    CHECK_EQ(blocks, 0);
+    CHECK_EQ(repair.blocks, 0);
 }
 
 static void die_and_be_buried(void)

@@ -182,13 +182,13 @@ static void round_of(void *arg)
     }
     shmemi_pool_check(p);
     some_calls(p, &seed);
-    uint64_t blocks = 0;
+    shmemi_repair_t repair = {0};
     shmemi_actor_t server;
     shmemi_actor_init(&server, world.roster, 0, atomic_load(&world.roster->clients[0].epoch),
                       50000);
     shmemi_roster_client_remove(world.roster, world.client[1].slot, true);
     shmemi_pool_reclaim(segment, segment_bytes, &server, world.client[1].slot,
-                        world.client[1].epoch, 0, &blocks);
+                        world.client[1].epoch, 0, &repair);
     some_calls(p, &seed);
     shmemi_pool_check(p);
     if (world_view(segment, segment_bytes, &actor, NULL, &third) == SHMEM_OK)
@@ -268,7 +268,7 @@ static void flip_choose(const shmemi_pool_t *p, int kind, const void *small, con
 static void flip_once(shmemi_pool_t *p, int kind, uint64_t *seed)
 {
     shmemi_actor_t hostile, server;
-    uint64_t blocks = 0;
+    shmemi_repair_t repair = {0};
     pthread_t thread;
     world_actor(&hostile, 1);
     shmemi_pool_t *q = world_attach(&hostile, NULL);
@@ -288,7 +288,7 @@ static void flip_once(shmemi_pool_t *p, int kind, uint64_t *seed)
         ;
     for (int i = 0; i < 40; i++)
         if (!shmemi_pool_reclaim(segment, segment_bytes, &server, world.client[1].slot,
-                                 world.client[1].epoch, 0, &blocks))
+                                 world.client[1].epoch, 0, &repair))
             break;
     void *block;
     if (kind != OWNERS && !shmemi_pool_alloc_default(p, 1 << 20, &block)) /* grows */
@@ -299,7 +299,7 @@ static void flip_once(shmemi_pool_t *p, int kind, uint64_t *seed)
     CHECK(pthread_join(thread, NULL) == 0);
     atomic_store(flipped, flipped_good);
     shmemi_pool_reclaim(segment, segment_bytes, &server, world.client[1].slot,
-                        world.client[1].epoch, 0, &blocks);
+                        world.client[1].epoch, 0, &repair);
     shmemi_actor_fini(&server);
     world_client_add(1);
 }
@@ -334,16 +334,16 @@ static void while_others_read(void)
 static void a_zeroed_or_filled_segment(void)
 {
     shmemi_pool_t *none;
-    uint64_t blocks = 7;
+    shmemi_repair_t repair = {.blocks = 7};
     guarded_pool(4 << 20);
     world_actor(&actor, 0);
     static const int fill[] = {0, 0xff, 0x55};
     for (size_t i = 0; i < SHMEMI_COUNT(fill); i++) {
         memset(segment, fill[i], segment_bytes);
         CHECK_STATUS(world_view(segment, segment_bytes, &actor, NULL, &none), SHMEM_ERR_CORRUPT);
-        CHECK_STATUS(shmemi_pool_reclaim(segment, segment_bytes, &actor, 1, 1, 0, &blocks),
+        CHECK_STATUS(shmemi_pool_reclaim(segment, segment_bytes, &actor, 1, 1, 0, &repair),
                      SHMEM_ERR_CORRUPT);
-        CHECK_EQ(blocks, 7);
+        CHECK_EQ(repair.blocks, 7);
     }
     shmemi_actor_fini(&actor);
 }

@@ -157,26 +157,32 @@ static inline shmemi_pool_t *world_attach_as(shmemi_actor_t *actor, shmem_topolo
     return pool;
 }
 
+/* Client i died, and the server knows. */
+static inline void world_remove(int i)
+{
+    shmemi_roster_client_remove(world.roster, world.client[i].slot, true);
+}
+
 /* Client i died: what the server does, which comes again where a living client holds a lock.
  * Returns the number of blocks that came back. */
 static inline uint64_t world_bury(int i)
 {
     shmemi_actor_t server;
-    uint64_t blocks = 0;
+    shmemi_repair_t repair = {0};
     uint32_t slot = world.client[i].slot, epoch = world.client[i].epoch;
     shmemi_actor_init(&server, world.roster, 0, atomic_load(&world.roster->clients[0].epoch),
                       50000);
-    shmemi_roster_client_remove(world.roster, slot, true);
-    shmem_status_t status = SHMEM_ERR_TIMEOUT;
-    for (double end = harness_now() + 30; status == SHMEM_ERR_TIMEOUT && harness_now() < end;) {
-        uint64_t more = 0;
-        status =
-            shmemi_pool_reclaim(world.memory, world.segment_bytes, &server, slot, epoch, 0, &more);
-        blocks += more;
+    world_remove(i);
+    shmem_status_t status = SHMEM_OK;
+    bool more = true;
+    for (double end = harness_now() + 30; more && harness_now() < end;) {
+        status = shmemi_pool_reclaim(world.memory, world.segment_bytes, &server, slot, epoch, 0,
+                                     &repair);
+        more = status == SHMEM_ERR_TIMEOUT || status == SHMEM_ERR_BUSY;
     }
     CHECK_OK(status);
     shmemi_actor_fini(&server);
-    return blocks;
+    return repair.blocks;
 }
 
 static inline uint64_t world_used(shmemi_pool_t *pool)
