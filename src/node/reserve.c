@@ -4,7 +4,9 @@
  * own, so that the server notices deaths and serves others meanwhile.
  *
  * A job holds its entry by one `waiting`; the thread touches nothing but its job. So many run at
- * once; the others wait for their turn, oldest first.
+ * once; the others wait for their turn, oldest first, but no user takes more than half of what the
+ * others leave: whoever comes finds room. A job that nobody waits for any more when its turn comes
+ * is not begun. Without threads to be had the server makes one segment in a turn of its loop.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -40,10 +42,9 @@ static void *job_run(void *arg)
 {
     shmemi_job_t *job = arg;
     uint64_t one = 1;
-    job->status =
-        job->grow_to
-            ? shmemi_growing_reserve(&job->spec, job->fd, job->grow_to)
-            : shmemi_making_run(&job->spec, &job->fd, &job->bytes, &job->page_bytes);
+    job->status = job->grow_to
+                      ? shmemi_growing_reserve(&job->spec, job->fd, job->grow_to)
+                      : shmemi_making_run(&job->spec, &job->fd, &job->bytes, &job->page_bytes);
     if (job->status)
         snprintf(job->text, sizeof job->text, "%s", shmem_error_detail()->text);
     int event = job->event;
@@ -62,6 +63,15 @@ static unsigned jobs_running(shmem_server_t server)
     return n;
 }
 
+static bool may_start(shmem_server_t server, const shmemi_job_t *wanted)
+{
+    unsigned own = 0, others = 0;
+    for (shmemi_job_t *job = server->jobs; job; job = job->next)
+        if (job->started)
+            ++*(job->spec.uid == wanted->spec.uid ? &own : &others);
+    return others < JOBS && own < (JOBS - others + 1) / 2;
+}
+
 /* Signals belong to the program's threads: this one takes none. */
 static bool start_thread(shmemi_job_t *job)
 {
@@ -75,18 +85,60 @@ static bool start_thread(shmemi_job_t *job)
     return job->threaded;
 }
 
-/* The turn of the oldest that waits, if one does; newest are first in the list. */
+/* The turn of the oldest that may, if one does; newest are first in the list. False: no more. */
 static bool start_next(shmem_server_t server)
 {
     shmemi_job_t *oldest = NULL;
     for (shmemi_job_t *job = server->jobs; job; job = job->next)
-        if (!job->started)
+        if (!job->started && may_start(server, job))
             oldest = job;
-    if (oldest && !start_thread(oldest)) {
-        oldest->started = true; /* no thread to be had: here, then */
+    if (!oldest)
+        return false;
+    if (start_thread(oldest))
+        return true;
+    if (jobs_running(server) == 0) { /* no thread to be had: here, then; the others next time */
+        oldest->started = true;
         job_run(oldest);
     }
-    return oldest != NULL;
+    return false;
+}
+
+static void job_finish(shmem_server_t server, shmemi_job_t **link)
+{
+    shmemi_job_t *job = *link;
+    *link = job->next;
+    if (job->threaded)
+        pthread_join(job->thread, NULL);
+    else if (!job->started) { /* the server ends, or nobody waits */
+        job->status = SHMEM_ERR_SERVER_LOST;
+        snprintf(job->text, sizeof job->text, "the node server ends");
+    }
+    if (job->status == SHMEM_OK && !job->grow_to)
+        shmemi_table_ready(&server->table, job->entry, job->fd, job->bytes, job->page_bytes);
+    job->entry->waiting--;
+    SHMEMI_KILL_POINT("node.reserve.collected");
+    if (job->grow_to) {
+        job->entry->growing = false;
+        shmemi_growing_settle(server, job->entry, job->grow_to, job->status, job->text);
+    } else {
+        shmemi_segments_settle(server, job->entry, job->status, job->text);
+    }
+    free(job);
+}
+
+static shmemi_job_t **find_orphan(shmem_server_t server)
+{
+    for (shmemi_job_t **link = &server->jobs; *link; link = &(*link)->next)
+        if (!(*link)->started && (*link)->entry->waiting == 1)
+            return link;
+    return NULL;
+}
+
+static void drop_orphans(shmem_server_t server)
+{
+    shmemi_job_t **link;
+    while ((link = find_orphan(server)) != NULL)
+        job_finish(server, link);
 }
 
 static shmem_status_t job_start(shmem_server_t server, shmemi_entry_t *entry, uint64_t grow_to)
@@ -100,7 +152,8 @@ static shmem_status_t job_start(shmem_server_t server, shmemi_entry_t *entry, ui
     job->spec = entry->spec;
     job->grow_to = grow_to;
     job->fd = entry->fd;
-    if (jobs_running(server) < JOBS && !start_thread(job)) {
+    drop_orphans(server);
+    if (may_start(server, job) && !start_thread(job) && jobs_running(server) == 0) {
         free(job);
         return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER, "no thread to make segment '%s'",
                             entry->spec.name);
@@ -123,27 +176,13 @@ shmem_status_t shmemi_reserve_growth(shmem_server_t server, shmemi_entry_t *entr
     return status;
 }
 
-static void job_finish(shmem_server_t server, shmemi_job_t **link)
+static shmemi_job_t **find_done(shmem_server_t server)
 {
-    shmemi_job_t *job = *link;
-    *link = job->next;
-    if (job->threaded)
-        pthread_join(job->thread, NULL);
-    else if (!job->started) { /* the server ends */
-        job->status = SHMEM_ERR_SERVER_LOST;
-        snprintf(job->text, sizeof job->text, "the node server ends");
-    }
-    if (job->status == SHMEM_OK && !job->grow_to)
-        shmemi_table_ready(&server->table, job->entry, job->fd, job->bytes, job->page_bytes);
-    job->entry->waiting--;
-    SHMEMI_KILL_POINT("node.reserve.collected");
-    if (job->grow_to) {
-        job->entry->growing = false;
-        shmemi_growing_settle(server, job->entry, job->grow_to, job->status, job->text);
-    } else {
-        shmemi_segments_settle(server, job->entry, job->status, job->text);
-    }
-    free(job);
+    for (shmemi_job_t **link = &server->jobs; *link; link = &(*link)->next)
+        /* SYNC reserve-done: acquire, pairs with release in job_run() */
+        if (atomic_load_explicit(&(*link)->done, memory_order_acquire))
+            return link;
+    return NULL;
 }
 
 void shmemi_reserve_collect(shmem_server_t server)
@@ -151,15 +190,11 @@ void shmemi_reserve_collect(shmem_server_t server)
     uint64_t count;
     if (read(server->reserved.fd, &count, sizeof count) < 0)
         return;
-    shmemi_job_t **link = &server->jobs;
-    while (*link) {
-        /* SYNC reserve-done: acquire, pairs with release in job_run() */
-        if (atomic_load_explicit(&(*link)->done, memory_order_acquire))
-            job_finish(server, link);
-        else
-            link = &(*link)->next;
-    }
-    while (jobs_running(server) < JOBS && start_next(server))
+    shmemi_job_t **link;
+    while ((link = find_done(server)) != NULL)
+        job_finish(server, link);
+    drop_orphans(server);
+    while (start_next(server))
         ;
 }
 

@@ -256,6 +256,38 @@ static void many_at_once(void)
     fixture_end(f);
 }
 
+/* Who asks again and again without waiting for answers fills neither the table nor the queue. */
+static void impatience_makes_no_crowd(void)
+{
+    enum { MANY = 300 };
+    fixture_server_t *f = fixture_server();
+    shmemi_client_t *client = fixture_attach(f);
+    shmemi_wire_message_t m;
+    int fd = fixture_raw(f);
+    fixture_hello(&m);
+    CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+    CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_welcome_t));
+    for (uint32_t i = 2; i < MANY + 2; i++) {
+        shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_CREATE, i);
+        m.create.bytes = (16 << 20) + 4096;
+        m.create.flags = SHMEMI_CREATE_RESERVE;
+        m.create.huge = SHMEMI_HUGE_OFF;
+        m.create.node = -1;
+        CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+        if (i % 10 == 0)
+            CHECK(fixture_counts(client).segments <= 16 + 2);
+    }
+    do /* some were ready before the next was asked for */
+        CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_segment_t));
+    while (m.header.sequence != MANY + 1);
+    shmemi_wire_begin(&m, SHMEMI_WIRE_GOODBYE, MANY + 2);
+    CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+    FIXTURE_AWAIT(client, segments, 0);
+    close(fd);
+    shmemi_client_detach(client);
+    fixture_end(f);
+}
+
 static void server_failures(void)
 {
     static const struct {
@@ -333,6 +365,7 @@ int main(void)
     RUN(openings_are_limited);
     RUN(freed_memory_returns);
     RUN(made_by_a_thread);
+    RUN(impatience_makes_no_crowd);
     RUN(creator_dies_waiting);
     RUN(many_at_once);
     RUN(server_failures);
