@@ -29,11 +29,12 @@ shmem_status_t shmemi_params_check(const void *given, size_t least, const char *
 {
     if (!given)
         return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "%s: the pointer is NULL", name);
-    if (size_of(given) < least)
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "%s has size %zu, at least %zu expected: set its member `size` to "
-                           "sizeof(%s), or begin with its initializer",
-                           name, size_of(given), least, name);
+    if (size_of(given) < least || size_of(given) > SHMEMI_PARAMS_MOST)
+        return shmemi_fail(
+            SHMEM_ERR_INVALID, LAYER,
+            "%s has size %zu, %zu or a little more expected: set its member `size` to "
+            "sizeof(%s), or begin with its initializer",
+            name, size_of(given), least, name);
     return SHMEM_OK;
 }
 

@@ -5,7 +5,8 @@
  * Their first member is `size_t size`, set by the caller to the size that his program was compiled
  * with. New members are added at the end; zero means default.
  *
- *   Invariant  nothing beyond the caller's size is read or written
+ *   Invariant  nothing beyond the caller's size is read or written; a size that no version could
+ *              have is an error, as one that was never set often is
  */
 #ifndef SHMEMI_BASE_PARAMS_H
 #define SHMEMI_BASE_PARAMS_H
@@ -13,6 +14,8 @@
 #include <stddef.h>
 
 #include "shmem/status.h"
+
+enum { SHMEMI_PARAMS_MOST = 4096 }; /* bytes that no struct of any version exceeds */
 
 /*
  * Copy the caller's parameters into own[bytes]; members that his struct lacks become zero. INVALID,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lookups, pins and places: what users of the registry call. */
 #include "base/fault.h"
+#include "base/params.h"
 #include "base/status.h"
 #include "job/arena_core.h"
 #include "job/context.h"
@@ -36,10 +37,10 @@ static shmem_status_t arguments_check(shmem_context_t context, shmem_engine_t en
 {
     if (!is_usable(context))
         return unusable(context, what);
-    if (info && info->size < sizeof *info)
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "%s: the size of the info is %zu, set it to %zu", what, info->size,
-                           sizeof *info);
+    shmem_status_t status =
+        info ? shmemi_params_check(info, sizeof *info, "shmem_arena_info_t") : SHMEM_OK;
+    if (status)
+        return status;
     if (engine && !engine->context)
         return shmemi_fail(SHMEM_ERR_STATE, LAYER, "%s: engine '%s' is unregistered", what,
                            engine->name);
@@ -90,11 +91,8 @@ static shmem_status_t refused(const shmemi_arena_found_t *found, shmem_engine_t 
 
 static void answer(const shmemi_arena_found_t *found, shmem_arena_info_t *info, void **key)
 {
-    if (info) {
-        size_t size = info->size;
-        *info = found->info;
-        info->size = size;
-    }
+    if (info)
+        shmemi_params_give(info, &found->info, sizeof found->info);
     if (key)
         *key = found->key;
 }

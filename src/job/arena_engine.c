@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/params.h"
 #include "base/status.h"
 #include "job/arena_core.h"
 #include "job/context.h"
@@ -138,17 +139,21 @@ static shmem_status_t register_locked(shmemi_arenas_t *a, shmem_engine_t e)
     return SHMEM_OK;
 }
 
-shmem_status_t shmem_engine_register(shmem_context_t context, const shmem_engine_ops_t *ops,
+shmem_status_t shmem_engine_register(shmem_context_t context, const shmem_engine_ops_t *given,
                                      void *user, shmem_engine_t *engine)
 {
-    if (!ops || !engine || ops->size < sizeof *ops || !ops->announce || !ops->withdraw)
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "shmem_engine_register wants operations (size set, both callbacks) and "
-                           "a place for the engine");
-    shmem_status_t status = usable(context, "shmem_engine_register");
+    shmem_engine_ops_t ops;
+    shmem_status_t status =
+        shmemi_params_take(&ops, sizeof ops, sizeof ops, given, "shmem_engine_ops_t");
+    if (!status && (!engine || !ops.announce || !ops.withdraw))
+        status = shmemi_fail(SHMEM_ERR_INVALID, LAYER,
+                             "shmem_engine_register wants both callbacks and a place for the "
+                             "engine");
+    if (!status)
+        status = usable(context, "shmem_engine_register");
     if (status)
         return status;
-    shmem_engine_t e = engine_new(context, ops, user);
+    shmem_engine_t e = engine_new(context, &ops, user);
     if (!e)
         return SHMEM_ERR_NOMEM;
     status = shmemi_arenas_lock(context->arenas, "shmem_engine_register");

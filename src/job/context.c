@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/fault.h"
+#include "base/params.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "job/arenas.h"
@@ -39,15 +40,9 @@ static shmem_status_t params_copy(const shmem_context_params_t *params,
                                   shmem_context_params_t *copy)
 {
     memset(copy, 0, sizeof *copy);
-    if (!params)
-        return SHMEM_OK;
-    if (params->size != sizeof *copy)
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "shmem_context_params_t has size %zu, %zu expected: fill it with "
-                           "SHMEM_CONTEXT_PARAMS_INIT",
-                           params->size, sizeof *copy);
-    *copy = *params;
-    return SHMEM_OK;
+    return params ? shmemi_params_take(copy, sizeof *copy, sizeof *copy, params,
+                                       "shmem_context_params_t")
+                  : SHMEM_OK;
 }
 
 static shmem_status_t ranks_check(shmem_context_t c)

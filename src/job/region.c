@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "base/fault.h"
+#include "base/params.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "job/arenas.h"
@@ -247,18 +248,23 @@ static shmem_status_t create(shmem_context_t context, const char *full,
 }
 
 shmem_status_t shmem_region_create(shmem_context_t context, const char *name,
-                                   const shmem_region_params_t *params, shmem_region_t *region)
+                                   const shmem_region_params_t *given, shmem_region_t *region)
 {
     char full[SHMEMI_NAME_MAX + 1] = "";
-    if (!context || !params || !region || params->size < sizeof *params || !params->bytes)
+    shmem_region_params_t params;
+    if (!context || !region)
         return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "shmem_region_create wants a context, parameters (begin with "
-                           "SHMEM_REGION_PARAMS_INIT, bytes > 0) and a place for the region");
-    shmem_status_t status = shmemi_context_check(context, "shmem_region_create");
+                           "shmem_region_create wants a context and a place for the region");
+    shmem_status_t status =
+        shmemi_params_take(&params, sizeof params, sizeof params, given, "shmem_region_params_t");
+    if (!status && !params.bytes)
+        status = shmemi_fail(SHMEM_ERR_INVALID, LAYER, "a region of 0 bytes: set `bytes`");
+    if (!status)
+        status = shmemi_context_check(context, "shmem_region_create");
     if (!status && name)
         status = name_make(name, full);
     if (!status)
-        status = create(context, full, params, region);
+        status = create(context, full, &params, region);
     return status ? translate(context, name ? name : "(anonymous)", status) : SHMEM_OK;
 }
 

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 #include "base/fault.h"
+#include "base/params.h"
 #include "base/status.h"
 #include "job/arenas.h"
 #include "job/region_handle.h"
@@ -284,21 +285,20 @@ shmem_status_t shmem_region_info(shmem_region_t region, shmem_region_info_t *inf
 {
     uint64_t bytes;
     shmem_status_t status = shmemi_region_check(region, "shmem_region_info");
-    if (!status && (!info || info->size < sizeof *info))
-        status = shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                             "shmem_region_info wants a shmem_region_info_t whose `size` is set");
+    if (!status)
+        status = shmemi_params_check(info, sizeof *info, "shmem_region_info_t");
     if (!status)
         status = shmemi_region_bytes(region, &bytes);
     if (status)
         return status;
-    *info = (shmem_region_info_t){.size = info->size,
-                                  .bytes = bytes,
-                                  .limit = shmemi_region_limit(region),
-                                  .address = address_of(region),
-                                  .uid = region->segment.uid,
-                                  .gid = region->segment.gid,
-                                  .access = region->segment.access,
-                                  .rights = (shmem_mapping_t)region->segment.rights,
-                                  .mapped = mapped_for(region)};
+    const shmem_region_info_t own = {.bytes = bytes,
+                                     .limit = shmemi_region_limit(region),
+                                     .address = address_of(region),
+                                     .uid = region->segment.uid,
+                                     .gid = region->segment.gid,
+                                     .access = region->segment.access,
+                                     .rights = (shmem_mapping_t)region->segment.rights,
+                                     .mapped = mapped_for(region)};
+    shmemi_params_give(info, &own, sizeof own);
     return SHMEM_OK;
 }

@@ -19,6 +19,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/params.h"
 #include "base/status.h"
 #include "node/server_core.h"
 
@@ -155,16 +156,19 @@ static shmem_server_t server_alloc(const shmem_server_params_t *params)
     return server;
 }
 
-shmem_status_t shmem_server_create(shmem_server_t *out, const shmem_server_params_t *params)
+shmem_status_t shmem_server_create(shmem_server_t *out, const shmem_server_params_t *given)
 {
-    static const shmem_server_params_t defaults = SHMEM_SERVER_PARAMS_INIT;
-    if (!params)
-        params = &defaults;
-    if (!out || params->size != sizeof *params || params->first_client_ns < 0)
+    shmem_server_params_t own = SHMEM_SERVER_PARAMS_INIT;
+    if (given) {
+        shmem_status_t status =
+            shmemi_params_take(&own, sizeof own, sizeof own, given, "shmem_server_params_t");
+        if (status)
+            return status;
+    }
+    const shmem_server_params_t *params = &own;
+    if (!out || params->first_client_ns < 0)
         return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "shmem_server_create: no place for the server, or parameters of size "
-                           "%zu (expected %zu), or a negative time",
-                           params->size, sizeof *params);
+                           "shmem_server_create: no place for the server, or a negative time");
     if (params->all_users && geteuid() != 0)
         return shmemi_fail(SHMEM_ERR_ACCESS, LAYER,
                            "a server for all users must run as root, to give each user's segments "

@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 
+#include "base/params.h"
 #include "base/status.h"
 #include "plan/greedy.h"
 #include "plan/problem.h"
@@ -186,27 +187,28 @@ static void report(const solver_t *solver, const shmem_plan_buffer_t *buffers, s
 }
 
 static shmem_status_t check_arguments(const shmem_plan_buffer_t *buffers, size_t count,
-                                      const shmem_plan_params_t *params, const uint64_t *offsets,
-                                      const shmem_plan_result_t *result)
+                                      const uint64_t *offsets, const shmem_plan_result_t *result)
 {
     if (count && (!buffers || !offsets))
         return shmemi_fail(SHMEM_ERR_INVALID, "plan", "no buffers or no room for offsets given");
-    if (params->size != sizeof *params || (result && result->size != sizeof *result))
-        return shmemi_fail(
-            SHMEM_ERR_INVALID, "plan",
-            "size of params (%zu, expected %zu) or of result (expected %zu) is wrong", params->size,
-            sizeof *params, sizeof *result);
-    shmem_status_t status = shmemi_plan_check_buffers(buffers, count);
+    shmem_status_t status =
+        result ? shmemi_params_check(result, sizeof *result, "shmem_plan_result_t") : SHMEM_OK;
+    if (!status)
+        status = shmemi_plan_check_buffers(buffers, count);
     return status ? status : shmemi_plan_check_fixed(buffers, count);
 }
 
 shmem_status_t shmem_plan_solve(const shmem_plan_buffer_t *buffers, size_t count,
-                                const shmem_plan_params_t *params, uint64_t *offsets,
+                                const shmem_plan_params_t *given, uint64_t *offsets,
                                 shmem_plan_result_t *result)
 {
-    const shmem_plan_params_t defaults = SHMEM_PLAN_PARAMS_INIT;
-    params = params ? params : &defaults;
-    shmem_status_t status = check_arguments(buffers, count, params, offsets, result);
+    shmem_plan_params_t own = SHMEM_PLAN_PARAMS_INIT;
+    const shmem_plan_params_t *params = &own;
+    shmem_status_t status =
+        given ? shmemi_params_take(&own, sizeof own, sizeof own, given, "shmem_plan_params_t")
+              : SHMEM_OK;
+    if (!status)
+        status = check_arguments(buffers, count, offsets, result);
     if (status)
         return status;
 

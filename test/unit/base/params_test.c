@@ -49,6 +49,11 @@ static void refuse(void)
     CHECK_STATUS(shmemi_params_take(&own, sizeof own, sizeof before, &next, "x_t"),
                  SHMEM_ERR_INVALID);
     CHECK_STATUS(shmemi_params_check(&before, sizeof before, "x_t"), SHMEM_ERR_INVALID);
+    old_t never_set = {SIZE_MAX, 1};
+    CHECK_STATUS(shmemi_params_check(&never_set, sizeof before, "x_t"), SHMEM_ERR_INVALID);
+    never_set.size = SHMEMI_PARAMS_MOST + 1;
+    CHECK_STATUS(shmemi_params_take(&own, sizeof own, sizeof before, &never_set, "x_t"),
+                 SHMEM_ERR_INVALID);
     CHECK(own.size == 0 && own.a == 7 && own.b == 7);
 }
 
