@@ -191,15 +191,19 @@ static shmem_status_t find_or_begin(struct shmem_pool *p, uint64_t generation, s
 /* ---- open ---- */
 
 /* A creator that is still at work gets some time, as long as it lives. */
-static shmem_status_t await_creator(const shmemi_pool_view_t *view)
+static shmem_status_t await_creator(const shmemi_pool_view_t *view, const char *full)
 {
     const struct timespec pause = {0, READY_PAUSE_NS};
     shmemi_deadline_t begin = shmemi_deadline_in(BEGIN_NS), ready = shmemi_deadline_in(READY_NS);
     while (!shmemi_pool_is_ready(view->memory)) {
         bool begun = shmemi_pool_is_claimed(view->memory);
-        if (begun && shmemi_pool_is_abandoned(view->memory, view->context->actor->roster))
+        if (begun && shmemi_pool_is_abandoned(view->memory, view->context->actor->roster)) {
+            /* others may be looking, too, and the name would stay as long as one of them does */
+            if (*full)
+                shmemi_client_segment_unlink(view->context->client, full, view->segment.id);
             return shmemi_fail(SHMEM_ERR_NOT_FOUND, LAYER,
                                "the process that was creating the pool died: create it again");
+        }
         if (shmemi_deadline_passed(begun ? ready : begin))
             return shmemi_fail(SHMEM_ERR_BUSY, LAYER,
                                "the pool is not ready after %lld s: its creator %s; try again",
@@ -238,7 +242,7 @@ shmem_status_t shmemi_pool_enter(shmem_pool_t p, const char *full, uint64_t gene
     if (!view->memory)
         status = shmemi_pool_pages_map(view);
     if (!status)
-        status = await_creator(view);
+        status = await_creator(view, full);
     if (!status)
         status = attach(view);
     if (!status)

@@ -46,6 +46,9 @@ bool shmemi_pool_is_ready(const void *memory);
 /* Say in memory that is not formatted yet who is going to do it; and ask who waits for that: has
  * somebody said so; true if that client is gone. */
 void shmemi_pool_claim(void *memory, const shmemi_actor_t *actor);
+/* The same in a file that nobody has mapped yet (not one of hugetlb pages): then nobody ever finds
+ * memory without a name. */
+shmem_status_t shmemi_pool_claim_file(int fd, uint32_t slot, uint32_t epoch);
 bool shmemi_pool_is_claimed(const void *memory);
 bool shmemi_pool_is_abandoned(const void *memory, const shmemi_roster_t *roster);
 
@@ -80,6 +83,11 @@ uint64_t shmemi_pool_growths(const shmemi_pool_t *pool);
 /* What the actor holds that is charged to the view's task is given back; the view is gone. NULL is
  * accepted. */
 void shmemi_pool_detach(shmemi_pool_t *pool);
+
+/* Where the data begins in the pool's segment: header and bookkeeping lie before it. CORRUPT,
+ * VERSION. */
+shmem_status_t shmemi_pool_data_offset(const void *memory, uint64_t segment_bytes,
+                                       uint64_t *offset);
 
 /* How far the repair of a pool got for one client; zero: it has not begun. */
 typedef struct shmemi_repair {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/status.h"
 #include "memory/keepers.h"
@@ -225,6 +226,16 @@ void shmemi_pool_claim(void *memory, const shmemi_actor_t *actor)
                           memory_order_release);
 }
 
+shmem_status_t shmemi_pool_claim_file(int fd, uint32_t slot, uint32_t epoch)
+{
+    const uint64_t creator = (uint64_t)slot << 32 | epoch;
+    off_t at = offsetof(shmemi_pool_header_t, creator);
+    if (!SHMEMI_FAULT("memory.pool.claim") &&
+        pwrite(fd, &creator, sizeof creator, at) == (ssize_t)sizeof creator)
+        return SHMEM_OK;
+    return shmemi_fail_errno(LAYER, "cannot write into the file of a new pool who makes it");
+}
+
 bool shmemi_pool_is_claimed(const void *memory)
 {
     return atomic_load_explicit(&((const shmemi_pool_header_t *)memory)->creator,
@@ -384,6 +395,16 @@ void shmemi_pool_detach(shmemi_pool_t *pool)
             shmemi_recover_arena(&pool->arenas[i].arena, &reclaim);
     }
     view_free(pool);
+}
+
+shmem_status_t shmemi_pool_data_offset(const void *memory, uint64_t segment_bytes, uint64_t *offset)
+{
+    shmemi_layout_t layout;
+    shmemi_pool_header_t header;
+    shmem_status_t status = header_check(memory, segment_bytes, &header, &layout);
+    if (!status)
+        *offset = layout.data;
+    return status;
 }
 
 shmem_status_t shmemi_pool_reclaim(void *memory, uint64_t segment_bytes, shmemi_actor_t *actor,

@@ -13,6 +13,7 @@
 
 #include "base/fault.h"
 #include "base/status.h"
+#include "memory/pool_core.h"
 #include "node/server_core.h"
 #include "os/segment.h"
 #include "topo/topo.h"
@@ -119,6 +120,8 @@ shmem_status_t shmemi_making_run(const shmemi_spec_t *spec, int *out, uint64_t *
         status = bind_file(spec, fd, *bytes);
     if (status == SHMEM_OK && !whole)
         status = fill(spec, fd, *bytes);
+    if (status == SHMEM_OK && spec->kind == SHMEMI_SEGMENT_POOL && *page_bytes == SHMEMI_PAGE)
+        status = shmemi_pool_claim_file(fd, spec->slot, spec->epoch);
     if (status)
         close(fd);
     else

@@ -220,7 +220,10 @@ static void create_new(shmem_server_t server, shmemi_peer_t *peer, const shmemi_
 void shmemi_segments_create(shmem_server_t server, shmemi_peer_t *peer,
                             const shmemi_wire_create_t *request)
 {
-    shmemi_spec_t spec = {.uid = peer->who.uid, .gid = peer->who.gid};
+    shmemi_spec_t spec = {.uid = peer->who.uid,
+                          .gid = peer->who.gid,
+                          .slot = peer->slot,
+                          .epoch = peer->epoch};
     uint32_t sequence = request->header.sequence;
     shmem_status_t status = create_check(request, &spec);
     shmemi_entry_t *entry = NULL;

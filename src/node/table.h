@@ -39,7 +39,8 @@ typedef struct shmemi_spec {
     int huge, reserve;
     int node; /* the system's number; -1: any */
     uid_t uid;
-    gid_t gid; /* of its creator */
+    gid_t gid;            /* of its creator */
+    uint32_t slot, epoch; /* the client that asked for it */
     uint32_t access;
 } shmemi_spec_t;
 

@@ -369,6 +369,39 @@ static void endless_creator(void *arg)
     pause();
 }
 
+static void hasty_creator(void *arg)
+{
+    shmem_context_t c = join_alone();
+    shmemi_segment_t segment;
+    shmemi_segment_request_t request = {
+        .name = "pool/hasty", .bytes = 4 * MIB, .kind = SHMEMI_SEGMENT_POOL, .reserve = 1};
+    CHECK_OK(shmemi_client_segment_create(c->client, &request, &segment));
+    atomic_store((atomic_int *)arg, 1);
+    pause();
+}
+
+/* A creator is killed before it did anything, and somebody has what it left open: the name is free
+ * all the same. */
+static void the_name_of_the_dead_is_free(void)
+{
+    if (harness_has_tsan())
+        SKIP("forks processes that are killed");
+    atomic_int *stage = harness_shared(sizeof *stage);
+    pid_t creator = harness_fork(hasty_creator, stage);
+    while (!atomic_load(stage))
+        harness_sleep(0.001);
+    shmem_context_t context = join_alone(), other = join_alone();
+    shmemi_segment_t left;
+    shmem_pool_t pool;
+    CHECK_OK(shmemi_client_segment_open(other->client, "pool/hasty", SHMEMI_RIGHTS_WRITE, &left));
+    kill(creator, SIGKILL);
+    CHECK_EQ(harness_wait(creator, 10), -SIGKILL);
+    CHECK_STATUS(shmem_pool_open(context, "hasty", &pool), SHMEM_ERR_NOT_FOUND);
+    shmem_pool_close(make(context, "hasty", MIB));
+    CHECK_OK(shmem_context_finalize(other));
+    CHECK_OK(shmem_context_finalize(context));
+}
+
 static void *await_endless(void *context)
 {
     shmem_pool_t pool;
@@ -414,4 +447,5 @@ JOB_MAIN({
     RUN(openers_and_destroyers_die);
     RUN(another_of_that_name);
     RUN(waiting_holds_up_nobody);
+    RUN(the_name_of_the_dead_is_free);
 })
