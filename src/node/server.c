@@ -14,7 +14,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -96,14 +95,6 @@ static shmem_status_t open_descriptors(shmem_server_t server)
     return status;
 }
 
-/* All may connect who can reach the path; listen() leaves it to the own user. */
-static shmem_status_t open_to_all(shmem_server_t server)
-{
-    if (!server->all_users || server->address[0] == '@' || chmod(server->address, 0666) == 0)
-        return SHMEM_OK;
-    return shmemi_fail_errno(LAYER, "cannot let all users connect to %s", server->address);
-}
-
 static shmem_status_t open_all(shmem_server_t server, const shmem_server_params_t *params)
 {
     shmem_status_t status = shmemi_state_create(&server->state);
@@ -118,8 +109,8 @@ static shmem_status_t open_all(shmem_server_t server, const shmem_server_params_
     SHMEMI_KILL_POINT("node.server.home");
     if (status == SHMEM_OK) /* last: who connects finds everything in place */
         status = shmemi_socket_listen(server->address, &server->listener.fd);
-    if (status == SHMEM_OK)
-        status = open_to_all(server);
+    if (status == SHMEM_OK && server->all_users)
+        status = shmemi_socket_open_to_all(server->address);
     if (status == SHMEM_OK)
         status = shmemi_server_watch(server, &server->listener);
     SHMEMI_KILL_POINT("node.server.listening");

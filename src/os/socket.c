@@ -2,8 +2,8 @@
 /*
  * Addresses, listening, connecting. Messages are in os/message.c.
  *
- * Invariant: while a path is bound but not yet listening, its directory is locked; so whoever holds
- * the lock and is refused by a socket file knows that the file is stale.
+ * Invariant: while a path is bound but not yet listening, the file PATH.lock is locked; so whoever
+ * holds the lock and is refused by a socket file knows that the file is stale.
  * What it does not do: deciding whom to serve (os/identity.h).
  */
 #include "os/socket.h"
@@ -24,14 +24,14 @@
 
 #define LAYER "os"
 
-#define PATIENCE_NS 5000000000 /* for the directory's lock, and for a full queue of connections */
+#define PATIENCE_NS 5000000000 /* for the lock, and for a full queue of connections */
 #define PAUSE_NS    500000
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
 #endif
 
-enum { BACKLOG = 512 };
+enum { BACKLOG = 512, LOCK_PATH = sizeof((struct sockaddr_un *)0)->sun_path + sizeof ".lock" };
 
 static void pause_briefly(void)
 {
@@ -143,30 +143,115 @@ shmem_status_t shmemi_socket_connect(const char *address, int *out)
 
 /* ---- listening ---- */
 
-static shmem_status_t lock_directory(const char *path, int *lock)
+/* The file beside the socket that starters lock. Others cannot open it, so they cannot lock it. */
+static void lock_path(const char *address, char *path)
 {
-    char directory[sizeof((struct sockaddr_un *)0)->sun_path];
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) : 0;
-    memcpy(directory, path, n);
-    strcpy(directory + n, n ? "" : (slash ? "/" : "."));
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    snprintf(path, LOCK_PATH, "%s.lock", address);
+}
+
+static shmem_status_t open_lock(const char *path, int *out)
+{
+    struct stat info;
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (fd < 0)
-        return shmemi_fail_errno(LAYER, "cannot open directory %s of socket %s", directory, path);
-    shmemi_deadline_t deadline = shmemi_deadline_in(PATIENCE_NS);
-    while (flock(fd, LOCK_EX | LOCK_NB)) {
-        if ((errno != EWOULDBLOCK && errno != EINTR) || shmemi_deadline_passed(deadline)) {
-            shmem_status_t status = shmemi_fail_errno(LAYER,
-                                                      "cannot lock directory %s to place a "
-                                                      "socket in it",
-                                                      directory);
-            close(fd);
-            return status;
-        }
-        pause_briefly();
+        return shmemi_fail_errno(LAYER, "cannot make %s, to place a socket beside it", path);
+    if (fstat(fd, &info) || !S_ISREG(info.st_mode) || info.st_uid != geteuid() ||
+        info.st_nlink > 1) {
+        close(fd);
+        return shmemi_fail(SHMEM_ERR_ACCESS, LAYER,
+                           "%s, which whoever places a socket locks, is another user's or no plain "
+                           "file: remove it or choose another address",
+                           path);
     }
-    *lock = fd;
+    *out = fd;
     return SHMEM_OK;
+}
+
+/* Is the file still there, or has the holder before removed it? */
+static bool is_at(int fd, const char *path)
+{
+    struct stat ours, there;
+    return fstat(fd, &ours) == 0 && lstat(path, &there) == 0 && ours.st_dev == there.st_dev &&
+           ours.st_ino == there.st_ino;
+}
+
+static shmem_status_t lock_address(const char *address, int *lock)
+{
+    char path[LOCK_PATH];
+    shmemi_deadline_t deadline = shmemi_deadline_in(PATIENCE_NS);
+    lock_path(address, path);
+    for (;;) {
+        shmem_status_t status = open_lock(path, lock);
+        if (status)
+            return status;
+        bool locked = flock(*lock, LOCK_EX | LOCK_NB) == 0;
+        bool again = locked || errno == EWOULDBLOCK || errno == EINTR;
+        if (locked && is_at(*lock, path))
+            return SHMEM_OK;
+        if (!again || shmemi_deadline_passed(deadline))
+            status = shmemi_fail_errno(LAYER, "cannot lock %s to place a socket beside it", path);
+        close(*lock);
+        if (status)
+            return status;
+        if (!locked)
+            pause_briefly();
+    }
+}
+
+/* Removed while it is locked: whoever waits for it makes another. */
+static void unlock_address(const char *address, int lock)
+{
+    char path[LOCK_PATH];
+    lock_path(address, path);
+    unlink(path);
+    close(lock);
+}
+
+/* chmod() of the socket itself: never of what a link leads to that somebody has put there. */
+static shmem_status_t set_mode(const char *address, mode_t mode)
+{
+    char path[48];
+    struct stat info;
+    int fd = open(address, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return shmemi_fail_errno(LAYER, "cannot find the socket %s again", address);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    shmem_status_t status = SHMEM_OK;
+    if (fstat(fd, &info) || !S_ISSOCK(info.st_mode) || info.st_uid != geteuid())
+        status = shmemi_fail(SHMEM_ERR_ACCESS, LAYER,
+                             "somebody has put another file at %s, where a socket was just placed",
+                             address);
+    else if ((info.st_mode & 07777) != mode && chmod(path, mode))
+        status = shmemi_fail_errno(LAYER, "cannot set the mode of socket %s", address);
+    close(fd);
+    return status;
+}
+
+/* Could others replace what lies in the directory? */
+static shmem_status_t check_directory(const char *address)
+{
+    char directory[LOCK_PATH];
+    const char *slash = strrchr(address, '/');
+    struct stat info;
+    snprintf(directory, sizeof directory, "%.*s", slash ? (int)(slash - address) : 1,
+             slash ? address : ".");
+    if (stat(*directory ? directory : "/", &info))
+        return shmemi_fail_errno(LAYER, "cannot look at the directory of %s", address);
+    if ((info.st_uid == 0 || info.st_uid == geteuid()) &&
+        (!(info.st_mode & 022) || info.st_mode & S_ISVTX))
+        return SHMEM_OK;
+    return shmemi_fail(SHMEM_ERR_ACCESS, LAYER,
+                       "others than this user could replace a socket at %s: take a directory that "
+                       "is root's or this user's, and that only its owner may write (or sticky)",
+                       address);
+}
+
+shmem_status_t shmemi_socket_open_to_all(const char *address)
+{
+    if (address[0] == '@')
+        return SHMEM_OK;
+    shmem_status_t status = check_directory(address);
+    return status ? status : set_mode(address, 0666);
 }
 
 /* A file is in the way. Removed if it is a dead socket of ours; an error otherwise. */
@@ -208,9 +293,10 @@ static shmem_status_t listen_at_path(const char *address, int fd, const struct s
                                      socklen_t length)
 {
     int lock;
-    shmem_status_t status = lock_directory(address, &lock);
+    shmem_status_t status = lock_address(address, &lock);
     if (status)
         return status;
+    SHMEMI_KILL_POINT("os.socket.locked");
     status = remove_stale(address, name, length);
     if (status)
         goto unlock;
@@ -220,12 +306,13 @@ static shmem_status_t listen_at_path(const char *address, int fd, const struct s
         goto unlock;
     }
     SHMEMI_KILL_POINT("os.socket.bound");
-    if (SHMEMI_FAULT("os.socket.listen") || chmod(address, 0600) || listen(fd, BACKLOG)) {
+    status = set_mode(address, 0600);
+    if (status == SHMEM_OK && (SHMEMI_FAULT("os.socket.listen") || listen(fd, BACKLOG)))
         status = shmemi_fail_errno(LAYER, "cannot listen at %s", address);
+    if (status)
         unlink(address);
-    }
 unlock:
-    close(lock); /* unlocks */
+    unlock_address(address, lock);
     return status;
 }
 
@@ -302,10 +389,10 @@ void shmemi_socket_unlisten(const char *address, int socket)
     if (socket < 0)
         return;
     if (address && address[0] != '@' && parse_address(address, &name, &length) == SHMEM_OK &&
-        lock_directory(address, &lock) == SHMEM_OK) {
+        lock_address(address, &lock) == SHMEM_OK) {
         if (path_is_ours(&name, length, socket))
             unlink(address);
-        close(lock);
+        unlock_address(address, lock);
     }
     close(socket);
 }

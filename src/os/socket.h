@@ -16,11 +16,16 @@ enum { SHMEMI_SOCKET_FDS = 4 }; /* descriptors per message at most */
 
 /*
  * Listen. A path whose socket file is stale (nobody accepts) is taken over; a live one gives
- * SHMEM_ERR_EXISTS. Takeover is decided under a lock on the containing directory, so that two
- * starters cannot both win. Path sockets get mode 0600. ACCESS, INVALID (too long, empty, '..'
- * parts). Who connects cannot send descriptors, where the kernel can refuse them (Linux 6.16).
+ * SHMEM_ERR_EXISTS. Takeover is decided under a lock on a file PATH.lock, which is there for
+ * that moment, so that two starters cannot both win. Path sockets get mode 0600. ACCESS, INVALID
+ * (too long, empty, '..' parts). Who connects cannot send descriptors, where the kernel can refuse
+ * them (Linux 6.16).
  */
 shmem_status_t shmemi_socket_listen(const char *address, int *socket);
+
+/* Let all users connect who reach the path (an abstract name: all do already). ACCESS: others could
+ * replace what lies in its directory. */
+shmem_status_t shmemi_socket_open_to_all(const char *address);
 
 /* Remove the path of a listening socket (if it is still ours) and close it. */
 void shmemi_socket_unlisten(const char *address, int socket);

@@ -23,6 +23,13 @@ static void make_directory(void)
     snprintf(path, sizeof path, "%s/socket", directory);
 }
 
+static char *lock_file(void)
+{
+    static char text[112];
+    snprintf(text, sizeof text, "%s.lock", path);
+    return text;
+}
+
 static void remove_directory(void)
 {
     unlink(path);
@@ -136,8 +143,8 @@ static void listen_armed(void *arg)
 
 static void killed_during_takeover(void)
 {
-    static const char *const points[] = {"os.socket.stale", "os.socket.bound"};
-    for (size_t i = 0; i < 2; i++) {
+    static const char *const points[] = {"os.socket.locked", "os.socket.stale", "os.socket.bound"};
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
         make_directory();
         CHECK_EQ(harness_wait(harness_fork(leave_stale, NULL), 5), -SIGKILL);
         CHECK_EQ(harness_wait(harness_fork(listen_armed, (void *)points[i]), 5), -SIGKILL);
@@ -222,6 +229,98 @@ static void another_users_socket_is_respected(void)
     remove_directory();
 }
 
+static void lock_directory_as_stranger(void *arg)
+{
+    _Atomic int *locked = arg;
+    CHECK(setgid(65534) == 0 && setuid(65534) == 0);
+    int fd = open(directory, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0);
+    CHECK(open(lock_file(), O_RDONLY | O_CLOEXEC) < 0);
+    atomic_store(locked, 1);
+    harness_sleep(30);
+}
+
+/* Who can only read the directory cannot hold up a server. */
+static void strangers_cannot_lock(void)
+{
+    if (geteuid() != 0)
+        SKIP("wants root, to become two users");
+    make_directory();
+    CHECK(chmod(directory, 0755) == 0);
+    _Atomic int *locked = harness_shared(sizeof *locked);
+    pid_t pid = harness_fork(lock_directory_as_stranger, (void *)locked);
+    while (!atomic_load(locked))
+        harness_sleep(0.0005);
+    int s;
+    double start = harness_now();
+    CHECK_OK(shmemi_socket_listen(path, &s));
+    CHECK(access(lock_file(), F_OK) != 0);
+    shmemi_socket_unlisten(path, s);
+    CHECK(harness_now() - start < 4);
+    kill(pid, SIGKILL);
+    harness_wait(pid, 5);
+    remove_directory();
+}
+
+/* What lies at the lock's place, and is not ours alone, is neither used nor removed. */
+static void foreign_locks_are_respected(void)
+{
+    int s = -77;
+    make_directory();
+    CHECK(symlink("/tmp/shmem-socket-test-target", lock_file()) == 0);
+    CHECK(shmemi_socket_listen(path, &s) != SHMEM_OK);
+    CHECK(unlink(lock_file()) == 0 && mkfifo(lock_file(), 0600) == 0);
+    CHECK_STATUS(shmemi_socket_listen(path, &s), SHMEM_ERR_ACCESS);
+    CHECK(unlink(lock_file()) == 0);
+    int fd = open(lock_file(), O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
+    CHECK(fd >= 0);
+    close(fd);
+    if (geteuid() == 0) {
+        CHECK(chown(lock_file(), 65534, 65534) == 0);
+        CHECK_STATUS(shmemi_socket_listen(path, &s), SHMEM_ERR_ACCESS);
+        check_detail("another user's");
+        CHECK(chown(lock_file(), 0, 0) == 0);
+    }
+    CHECK_EQ(s, -77);
+    CHECK_OK(shmemi_socket_listen(path, &s)); /* left by a killed one */
+    CHECK(access(lock_file(), F_OK) != 0);
+    shmemi_socket_unlisten(path, s);
+    CHECK(access(lock_file(), F_OK) != 0);
+    remove_directory();
+}
+
+static mode_t mode_of(const char *file)
+{
+    struct stat info;
+    CHECK(lstat(file, &info) == 0);
+    return info.st_mode & 07777;
+}
+
+static void open_to_all(void)
+{
+    int s;
+    char aside[112], target[112];
+    make_directory();
+    snprintf(aside, sizeof aside, "%s/aside", directory);
+    snprintf(target, sizeof target, "%s/target", directory);
+    CHECK_OK(shmemi_socket_listen(path, &s));
+    CHECK(chmod(directory, 0777) == 0);
+    CHECK_STATUS(shmemi_socket_open_to_all(path), SHMEM_ERR_ACCESS);
+    check_detail("replace");
+    CHECK_EQ(mode_of(path), 0600);
+    CHECK(chmod(directory, 01777) == 0);
+    CHECK_OK(shmemi_socket_open_to_all(path));
+    CHECK_EQ(mode_of(path), 0666);
+    int fd = open(target, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && rename(path, aside) == 0 && symlink(target, path) == 0);
+    CHECK_STATUS(shmemi_socket_open_to_all(path), SHMEM_ERR_ACCESS);
+    CHECK_EQ(mode_of(target), 0600);
+    close(fd);
+    CHECK(unlink(path) == 0 && unlink(target) == 0 && rename(aside, path) == 0);
+    shmemi_socket_unlisten(path, s);
+    remove_directory();
+}
+
 static void failed_listen_leaves_nothing(void)
 {
     make_directory();
@@ -284,6 +383,9 @@ int main(void)
     RUN(starters_race_for_a_stale_path);
     RUN(other_files_are_respected);
     RUN(another_users_socket_is_respected);
+    RUN(strangers_cannot_lock);
+    RUN(foreign_locks_are_respected);
+    RUN(open_to_all);
     RUN(failed_listen_leaves_nothing);
     RUN(unlisten_spares_the_successor);
     RUN(unlisten_with_a_full_queue);
