@@ -140,7 +140,12 @@ void shmemi_clients_welcome(shmem_server_t server, shmemi_peer_t *peer, uint32_t
     answer.welcome.epoch = peer->epoch;
     answer.welcome.roster_offset = server->roster_offset;
     answer.welcome.roster_bytes = sizeof(shmemi_roster_t);
-    shmemi_connection_answer(server, peer, &answer, server->roster_fd);
+    shmem_status_t status = shmemi_connection_answer(server, peer, &answer, server->roster_fd);
+    if (!status)
+        return;
+    shmemi_connection_refuse(server, peer, sequence, status);
+    shmemi_death_repair(server, peer, false);
+    shmemi_peer_bury(server, peer);
 }
 
 static void hello_refuse(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,
@@ -176,6 +181,13 @@ static bool identify(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequen
     return status == SHMEM_OK;
 }
 
+/* It will stand in logs and on terminals: nothing in it may pass for anything else. */
+static void take_name(shmemi_peer_t *peer, const shmemi_wire_hello_t *hello)
+{
+    for (size_t i = 0; i + 1 < sizeof peer->name && hello->name[i]; i++)
+        peer->name[i] = hello->name[i] < ' ' || hello->name[i] > '~' ? '?' : hello->name[i];
+}
+
 void shmemi_clients_hello(shmem_server_t server, shmemi_peer_t *peer,
                           const shmemi_wire_hello_t *hello, pid_t sender)
 {
@@ -187,7 +199,7 @@ void shmemi_clients_hello(shmem_server_t server, shmemi_peer_t *peer,
     }
     if (!identify(server, peer, sequence, sender))
         return;
-    memcpy(peer->name, hello->name, sizeof peer->name);
+    take_name(peer, hello);
     peer->lacks_membarrier = !(hello->flags & SHMEMI_HELLO_MEMBARRIER);
     status = shmemi_server_watch(server, &peer->life);
     if (status == SHMEM_OK)

@@ -140,25 +140,28 @@ void shmemi_connection_lost(shmem_server_t server, shmemi_peer_t *peer)
 
 /* ---- answers ---- */
 
-void shmemi_connection_answer(shmem_server_t server, shmemi_peer_t *peer,
-                              const shmemi_wire_message_t *message, int fd)
+shmem_status_t shmemi_connection_answer(shmem_server_t server, shmemi_peer_t *peer,
+                                        const shmemi_wire_message_t *message, int fd)
 {
     if (peer->socket.fd < 0)
-        return;
+        return SHMEM_OK;
     SHMEMI_KILL_POINT("node.answer.ready");
     shmem_status_t status =
         shmemi_socket_send(peer->socket.fd, message, message->header.bytes, &fd, fd >= 0, 0);
     SHMEMI_KILL_POINT("node.answer.sent");
+    if (fd >= 0 && (status == SHMEM_ERR_LIMIT || status == SHMEM_ERR_NOMEM))
+        return status; /* others' descriptors are on their way: not this peer's fault */
     if (peer->record) {
         peer->record->answered = peer->record->request.header.sequence;
         peer->record->request.header.magic = 0; /* whatever comes now is not done twice */
     }
     if (status == SHMEM_OK || status == SHMEM_ERR_SERVER_LOST)
-        return; /* who has closed may have left last words: who reads them finds the end, too */
+        return SHMEM_OK; /* who has closed may have left last words: who reads them finds the end, too */
     if (status == SHMEM_ERR_TIMEOUT)
         shmemi_log(SHMEM_LOG_WARN, LAYER, "process %d does not read its answers",
                    (int)peer->who.pid);
     shmemi_connection_lost(server, peer);
+    return SHMEM_OK;
 }
 
 void shmemi_connection_refuse(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,

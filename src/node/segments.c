@@ -59,9 +59,15 @@ static void hand_over(shmem_server_t server, shmemi_peer_t *peer, shmemi_entry_t
     }
     SHMEMI_KILL_POINT("node.segment.held");
     answer_fill(&answer, entry, wish);
-    shmemi_connection_answer(server, peer, &answer, fd);
+    status = shmemi_connection_answer(server, peer, &answer, fd);
     if (reads)
         close(fd);
+    if (!status)
+        return;
+    entry->waiting++; /* stays for the caller */
+    shmemi_hold_drop(server, peer, shmemi_hold_find(peer, entry->id), 1, wish->sequence);
+    entry->waiting--;
+    shmemi_connection_refuse(server, peer, wish->sequence, status);
 }
 
 /* A create or open that a predecessor has done is only answered: with what is still allowed. */
@@ -71,11 +77,13 @@ static bool done_before(shmem_server_t server, shmemi_peer_t *peer, uint32_t seq
     const shmemi_hold_t *hold = server->redoing ? shmemi_hold_of_request(peer, sequence) : NULL;
     if (!hold)
         return false;
-    shmem_status_t status = shmemi_rights_check_open(peer, &hold->entry->spec, rights);
+    shmemi_entry_t *entry = hold->entry;
+    shmem_status_t status = shmemi_rights_check_open(peer, &entry->spec, rights);
     if (status)
         shmemi_connection_refuse(server, peer, sequence, status);
     else
-        hand_over(server, peer, hold->entry, &(shmemi_wish_t){sequence, rights, hold->created});
+        hand_over(server, peer, entry, &(shmemi_wish_t){sequence, rights, hold->created});
+    shmemi_table_drop_unused(&server->table, entry);
     return true;
 }
 

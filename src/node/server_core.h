@@ -177,9 +177,10 @@ void shmemi_connection_accept(shmem_server_t server);
 void shmemi_connection_redo(shmem_server_t server, shmemi_peer_t *peer);
 /* Receive and serve one message. False: none was there. */
 bool shmemi_connection_receive(shmem_server_t server, shmemi_peer_t *peer);
-/* Send an answer with at most one descriptor (-1: none). */
-void shmemi_connection_answer(shmem_server_t server, shmemi_peer_t *peer,
-                              const shmemi_wire_message_t *message, int fd);
+/* Send an answer with at most one descriptor (-1: none). LIMIT, NOMEM (with a descriptor only):
+ * nothing was sent, and the peer is to be told so by shmemi_connection_refuse(). */
+shmem_status_t shmemi_connection_answer(shmem_server_t server, shmemi_peer_t *peer,
+                                        const shmemi_wire_message_t *message, int fd);
 /* Send the calling thread's error detail. */
 void shmemi_connection_refuse(shmem_server_t server, shmemi_peer_t *peer, uint32_t sequence,
                               shmem_status_t status);

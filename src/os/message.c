@@ -81,6 +81,8 @@ static shmem_status_t send_failed(int socket, size_t bytes)
         return shmemi_fail(SHMEM_ERR_LIMIT, LAYER,
                            "too many descriptors are in flight (limit: "
                            "ulimit -n): the other side does not read");
+    if (errno == ENOBUFS)
+        errno = ENOMEM;
     return shmemi_fail_errno(LAYER, "cannot send %zu bytes", bytes);
 }
 
@@ -108,8 +110,11 @@ shmem_status_t shmemi_socket_send(int socket, const void *message, size_t bytes,
         memcpy(CMSG_DATA(c), fds, (size_t)nfds * sizeof(int));
     }
     for (;;) {
-        if (sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+        bool crowded = nfds && SHMEMI_FAULT("os.socket.send.crowded");
+        if (!crowded && sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
             return SHMEM_OK;
+        if (crowded)
+            errno = ETOOMANYREFS;
         if (errno == EINTR)
             continue;
         if (errno != EAGAIN)

@@ -162,6 +162,20 @@ static void without_peer_pidfd(void)
     fixture_end(f);
 }
 
+/* A name cannot pass for a line of the log, or steer a terminal. */
+static void names_are_visible(void)
+{
+    fixture_server_t *f = fixture_server();
+    shmemi_settings_t settings;
+    shmemi_client_t *client;
+    fixture_settings(f, &settings);
+    CHECK_OK(shmemi_client_attach(&settings, "a\n\x1b[31m\xc3~ \x7f", &client));
+    shmemi_actor_t *actor = shmemi_client_actor(client);
+    CHECK_STR(actor->roster->clients[actor->slot].name, "a??[31m?~ ?");
+    shmemi_client_detach(client);
+    fixture_end(f);
+}
+
 static void without_membarrier(void)
 {
     fixture_server_t *f = fixture_server();
@@ -412,6 +426,7 @@ int main(void)
     RUN(version_and_layout);
     RUN(other_users);
     RUN(without_peer_pidfd);
+    RUN(names_are_visible);
     RUN(without_membarrier);
     RUN(no_leaks);
     RUN(forked_child);

@@ -261,7 +261,7 @@ static void many_at_once(void)
 /* Who asks again and again without waiting for answers fills neither the table nor the queue. */
 static void impatience_makes_no_crowd(void)
 {
-    enum { MANY = 300 };
+    enum { MANY = 120 };
     fixture_server_t *f = fixture_server();
     shmemi_client_t *client = fixture_attach(f);
     shmemi_wire_message_t m;
@@ -294,6 +294,37 @@ static void impatience_makes_no_crowd(void)
     close(fd);
     shmemi_client_detach(client);
     fixture_end(f);
+}
+
+/* Descriptors that others do not read keep the kernel from taking more: who asks then is told so,
+ * and goes on. */
+static void crowded(void)
+{
+    for (unsigned nth = 1; nth <= 2; nth++) { /* the welcome, a segment */
+        fixture_server_t *f = fixture_new();
+        f->fault_armed = 1;
+        strcpy(f->fault, "os.socket.send.crowded");
+        f->action = SHMEMI_FAULT_FAIL;
+        f->nth = nth;
+        fixture_start(f);
+        shmemi_client_t *a = NULL;
+        shmemi_segment_t s;
+        shmemi_segment_request_t r = {
+            .name = "x", .bytes = 4096, .huge = SHMEMI_HUGE_OFF, .reserve = 1};
+        if (nth == 1) {
+            CHECK_STATUS(fixture_try_attach(f, &a), SHMEM_ERR_LIMIT);
+            CHECK(strstr(shmem_error_detail()->text, "in flight"));
+        }
+        a = fixture_attach(f);
+        CHECK_EQ(fixture_counts(a).clients, 1);
+        if (nth == 2) {
+            CHECK_STATUS(shmemi_client_segment_create(a, &r, &s), SHMEM_ERR_LIMIT);
+            CHECK_EQ(fixture_counts(a).segments, 0);
+        }
+        CHECK_OK(shmemi_client_segment_create(a, &r, &s));
+        shmemi_client_detach(a);
+        fixture_end(f);
+    }
 }
 
 static void server_failures(void)
@@ -376,6 +407,7 @@ int main(void)
     RUN(impatience_makes_no_crowd);
     RUN(creator_dies_waiting);
     RUN(many_at_once);
+    RUN(crowded);
     RUN(server_failures);
     RUN(two_servers);
     RUN(numbers_count_up);
