@@ -31,8 +31,7 @@ static bool is_concerned(const shmemi_reclaim_t *reclaim, uint64_t owner, uint32
     if (reclaim->owner)
         return owner == reclaim->owner && (reclaim->task == SHMEMI_TASKS || reclaim->task == task);
     return owner != SHMEMI_OWNER_POOL &&
-           !shmemi_roster_client_alive(reclaim->actor->roster, shmemi_word_slot(owner),
-                                       shmemi_word_epoch(owner));
+           !shmemi_actor_sees(reclaim->actor, shmemi_word_slot(owner), shmemi_word_epoch(owner));
 }
 
 static bool is_wanted(const shmemi_arena_t *arena, const shmemi_reclaim_t *reclaim, uint32_t page,

@@ -79,20 +79,21 @@ static shmem_status_t hello_check(const shmemi_wire_hello_t *hello)
 
 static shmem_status_t take_slot(shmem_server_t server, shmemi_peer_t *peer)
 {
-    uint32_t slot, epoch;
-    shmem_status_t status = shmemi_roster_client_add(server->roster, peer->name, (int)peer->who.pid,
-                                                     peer->who.uid, &slot, &epoch);
-    if (status)
-        return status;
-    SHMEMI_KILL_POINT("node.hello.slot");
-    if (slot == 0 || slot >= SHMEMI_CLIENTS || server->by_slot[slot])
-        return shmemi_quiet(SHMEM_ERR_CORRUPT, LAYER,
-                            "the roster calls slot %u free, which is taken: some client has "
-                            "overwritten it",
-                            slot);
+    uint32_t slot = 1;
+    while (slot < SHMEMI_CLIENTS && server->by_slot[slot])
+        slot++;
+    if (slot == SHMEMI_CLIENTS)
+        return shmemi_quiet(SHMEM_ERR_LIMIT, LAYER,
+                            "no client slot is free: all %d are taken; end some clients of this "
+                            "node server or use a second server",
+                            SHMEMI_CLIENTS - 1);
     peer->slot = slot;
-    peer->epoch = epoch;
+    peer->epoch = shmemi_roster_epoch_after(server->state->peers[slot].epoch);
+    shmemi_roster_client_set(server->roster, slot, peer->epoch, peer->name, (int)peer->who.pid,
+                             peer->who.uid);
+    SHMEMI_KILL_POINT("node.hello.slot");
     server->by_slot[slot] = peer;
+    server->living[slot] = peer->epoch;
     return SHMEM_OK;
 }
 

@@ -175,7 +175,8 @@ void shmemi_death_repair(shmem_server_t server, shmemi_peer_t *peer, bool died)
         atomic_store_explicit(&row->state, SHMEMI_CLIENT_DEAD, memory_order_release);
         SHMEMI_KILL_POINT("node.death.marked");
     }
-    shmemi_roster_client_remove(server->roster, peer->slot, died);
+    shmemi_roster_client_remove(server->roster, peer->slot, peer->epoch,
+                                server->state->thread_limit, died);
     SHMEMI_KILL_POINT("node.death.removed");
     for (shmemi_hold_t *hold = peer->holds; hold; hold = hold->next)
         if (hold->entry->spec.kind == SHMEMI_SEGMENT_POOL && hold->entry->opens > hold->count)
@@ -184,6 +185,7 @@ void shmemi_death_repair(shmem_server_t server, shmemi_peer_t *peer, bool died)
     shmemi_segments_release(server, peer);
     SHMEMI_KILL_POINT("node.death.released");
     server->by_slot[peer->slot] = NULL;
+    server->living[peer->slot] = 0;
     server->clients--;
     if (peer->state == SHMEMI_PEER_SUSPECT)
         server->suspects--;

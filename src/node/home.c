@@ -64,6 +64,14 @@ static shmem_status_t roster_map(shmem_server_t server)
     return status;
 }
 
+/* Take part as the client of slot 0. */
+static void act(shmem_server_t server, uint32_t epoch)
+{
+    shmemi_actor_init(&server->actor, server->roster, 0, epoch, server->settings.spin);
+    server->actor.living = server->living;
+    server->living[0] = server->state->server_epoch = epoch;
+}
+
 shmem_status_t shmemi_home_make(shmem_server_t server)
 {
     shmemi_segment_params_t params = {"shmem-roster", sizeof(shmemi_roster_t), SHMEMI_HUGE_OFF, 0};
@@ -85,9 +93,7 @@ shmem_status_t shmemi_home_make(shmem_server_t server)
     shmemi_table_publish(&server->table, &server->roster->names_gone);
     if (!shmemi_barrier_register())
         shmemi_home_fence(server, true); /* the server itself is a client that lacks it */
-    shmemi_actor_init(&server->actor, server->roster, 0,
-                      atomic_load_explicit(&server->roster->clients[0].epoch, memory_order_relaxed),
-                      server->settings.spin);
+    act(server, 1);
     return SHMEM_OK;
 close_fd:
     close(server->roster_fd);
@@ -95,11 +101,30 @@ close_fd:
     return status;
 }
 
+/* What the records say: who did not come to a record is not there, who is half buried is dead. */
+static void correct_slots(shmem_server_t server)
+{
+    const shmemi_state_t *state = server->state;
+    for (uint32_t s = 1; s < SHMEMI_CLIENTS; s++) {
+        const shmemi_peer_t *peer = server->by_slot[s];
+        uint32_t next =
+            shmemi_roster_epoch_after(s <= state->peers_used ? state->peers[s].epoch : 0);
+        if (!peer)
+            shmemi_roster_client_correct(server->roster, s, next, SHMEMI_CLIENT_FREE);
+        else if (peer->record->death)
+            shmemi_roster_client_correct(server->roster, s, next, SHMEMI_CLIENT_DEAD);
+        else
+            shmemi_roster_client_correct(server->roster, s, peer->epoch, SHMEMI_CLIENT_LIVE);
+    }
+}
+
 void shmemi_home_resume(shmem_server_t server)
 {
     shmemi_roster_t *roster = server->roster;
     shmemi_actor_fini(&server->actor);
-    uint32_t epoch = shmemi_roster_server_next(roster);
+    correct_slots(server);
+    uint32_t epoch =
+        shmemi_roster_server_next(roster, server->state->server_epoch, server->state->thread_limit);
     server->fences = 0;
     if (!shmemi_barrier_register())
         shmemi_home_fence(server, true);
@@ -110,7 +135,7 @@ void shmemi_home_resume(shmem_server_t server)
     atomic_store_explicit(&roster->fence_needed, server->fences, memory_order_relaxed);
     atomic_store_explicit(&roster->thread_limit, server->state->thread_limit, memory_order_relaxed);
     shmemi_table_publish(&server->table, &roster->names_gone);
-    shmemi_actor_init(&server->actor, roster, 0, epoch, server->settings.spin);
+    act(server, epoch);
 }
 
 void shmemi_home_close(shmem_server_t server)

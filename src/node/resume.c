@@ -6,7 +6,7 @@
  *   found                                    done
  *   a descriptor that no record names        closed: half-open connections, files half made
  *   a segment that nobody has open           dropped
- *   a slot of the roster without a record    freed: its client was not welcomed yet
+ *   what the roster says of slots            written anew, as the records say
  *   a record whose process has ended         its pidfd says so in the first turn: repaired
  *   a request without an answer              done once more (segments.c knows what was done)
  *   blocks of dead clients, the killed       swept in all pools
@@ -56,6 +56,7 @@ static void forget(shmem_server_t server)
     forget_peers(&server->attached);
     forget_peers(&server->graves);
     memset(server->by_slot, 0, sizeof server->by_slot);
+    memset(server->living, 0, sizeof server->living);
     server->half_opens = server->clients = server->suspects = 0;
     for (shmemi_entry_t *entry = server->table.all; entry; entry = entry->newer) {
         entry->record = 0;
@@ -225,6 +226,7 @@ static shmem_status_t load_peer(shmem_server_t server, uint32_t slot, shmemi_sta
     memcpy(peer->name, record->name, sizeof peer->name);
     shmemi_peers_append(&server->attached, peer);
     server->by_slot[slot] = peer;
+    server->living[slot] = record->death ? 0 : peer->epoch; /* its holds may be gone already */
     server->clients++;
     server->suspects += peer->state == SHMEMI_PEER_SUSPECT;
     shmem_status_t status = shmemi_server_watch(server, &peer->life);
@@ -286,14 +288,6 @@ static shmem_status_t load(shmem_server_t server)
 
 /* ---- finishing what was begun ---- */
 
-static void free_slots(shmem_server_t server)
-{
-    for (uint32_t s = 1; s < SHMEMI_CLIENTS; s++)
-        if (!server->by_slot[s] && atomic_load_explicit(&server->roster->clients[s].state,
-                                                        memory_order_relaxed) != SHMEMI_CLIENT_FREE)
-            shmemi_roster_client_remove(server->roster, s, true);
-}
-
 static void tidy_segments(shmem_server_t server)
 {
     shmemi_entry_t *next;
@@ -331,7 +325,6 @@ shmem_status_t shmemi_resume(shmem_server_t server)
         return status;
     SHMEMI_KILL_POINT("node.resume.loaded");
     shmemi_home_resume(server);
-    free_slots(server);
     tidy_segments(server);
     SHMEMI_KILL_POINT("node.resume.tidied");
     redo_requests(server);

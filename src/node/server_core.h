@@ -18,11 +18,11 @@
  *                             '--connection closed--> SUSPECT --process ended--> gone
  *
  *   Invariants  by_slot[s] != NULL  <=>  a peer in ATTACHED or SUSPECT has slot s
+ *               living[s] = the epoch of that peer, 0 if it died; living[0] = the server's
  *               clients = number of those; suspects = number of SUSPECT
  *               socket.fd >= 0 unless SUSPECT or gone; life.fd >= 0 if ATTACHED or SUSPECT, and if
  *               HALF_OPEN after a first hello where the kernel cannot name the peer (identity.h)
- *               the roster's fence_needed = fences (the roster is clients' memory: what matters is
- *               kept here and only written there)
+ *               the roster says what is said here: it is clients' memory, and only written
  *               record is NULL exactly while HALF_OPEN; what it says, and what the records of holds
  *               and segments say, is what is known here (state.h)
  */
@@ -140,6 +140,7 @@ struct shmem_server {
     shmemi_table_t table;
     shmemi_peers_t half_open, attached, graves; /* attached: suspects, too */
     shmemi_peer_t *by_slot[SHMEMI_CLIENTS];
+    uint32_t living[SHMEMI_CLIENTS];
     uint32_t half_opens, clients, suspects;
 
     struct shmemi_job *jobs;      /* running */

@@ -39,7 +39,7 @@ typedef struct shmemi_state_segment {
 
 typedef struct shmemi_state_peer {
     _Atomic uint32_t used;
-    uint32_t epoch;
+    uint32_t epoch; /* of the client, or of the last one; 0: there was none */
     int socket, life; /* descriptors; socket -1: a suspect */
     bool lacks_membarrier;
     uint32_t answered; /* sequence of the last request that was */
@@ -61,6 +61,7 @@ typedef struct shmemi_state {
     int server_life, keeper_life; /* pidfds; -1: none */
     uint64_t next_id, deaths, reclaimed;
     uint32_t thread_limit;
+    uint32_t server_epoch; /* of slot 0 */
     bool had_client;
     /* records beyond these were never used, and have no memory yet */
     uint32_t peers_used, segments_used, holds_used;

@@ -88,48 +88,34 @@ shmem_status_t shmemi_roster_check(const shmemi_roster_t *roster)
 
 /* ---- clients (server side; one thread) ---- */
 
-static uint32_t epoch_after(uint32_t epoch)
+uint32_t shmemi_roster_epoch_after(uint32_t epoch)
 {
     return epoch + 1 ? epoch + 1 : 1;
 }
 
-shmem_status_t shmemi_roster_client_add(shmemi_roster_t *roster, const char *name, int pid,
-                                        unsigned uid, uint32_t *slot, uint32_t *epoch)
+void shmemi_roster_client_set(shmemi_roster_t *roster, uint32_t slot, uint32_t epoch,
+                              const char *name, int pid, unsigned uid)
 {
-    for (uint32_t s = SERVER_SLOT + 1; s < SHMEMI_CLIENTS; s++) {
-        shmemi_roster_client_t *c = &roster->clients[s];
-        if (atomic_load_explicit(&c->state, memory_order_relaxed) != SHMEMI_CLIENT_FREE)
-            continue;
-        uint32_t e = atomic_load_explicit(&c->epoch, memory_order_relaxed);
-        if (!e)
-            e = 1;
-        c->pid = pid;
-        c->uid = uid;
-        snprintf(c->name, sizeof c->name, "%s", name ? name : "");
-        atomic_store_explicit(&c->epoch, e, memory_order_relaxed);
-        SHMEMI_KILL_POINT("sync.roster.client_add.filled");
-        /* SYNC roster-client: release, pairs with acquire in shmemi_roster_client_alive() */
-        atomic_store_explicit(&c->state, SHMEMI_CLIENT_LIVE, memory_order_release);
-        *slot = s;
-        *epoch = e;
-        return SHMEM_OK;
-    }
-    return shmemi_fail(SHMEM_ERR_LIMIT, "sync",
-                       "no client slot is free: all %d are taken; end some clients of this node "
-                       "server or use a second server",
-                       SHMEMI_CLIENTS - 1);
+    shmemi_roster_client_t *c = &roster->clients[slot];
+    c->pid = pid;
+    c->uid = uid;
+    snprintf(c->name, sizeof c->name, "%s", name ? name : "");
+    atomic_store_explicit(&c->epoch, epoch, memory_order_relaxed);
+    SHMEMI_KILL_POINT("sync.roster.client_set.filled");
+    /* SYNC roster-client: release, pairs with acquire in shmemi_roster_client_alive() */
+    atomic_store_explicit(&c->state, SHMEMI_CLIENT_LIVE, memory_order_release);
 }
 
 /* Returns the slot's new epoch. */
-static uint32_t slot_end(shmemi_roster_t *roster, uint32_t slot, bool died)
+static uint32_t slot_end(shmemi_roster_t *roster, uint32_t slot, uint32_t epoch, uint32_t rows,
+                         bool died)
 {
     shmemi_roster_client_t *c = &roster->clients[slot];
-    uint32_t next = epoch_after(atomic_load_explicit(&c->epoch, memory_order_relaxed));
+    uint32_t next = shmemi_roster_epoch_after(epoch);
     /* SYNC roster-client: release, pairs with acquire in shmemi_roster_client_alive() */
     atomic_store_explicit(&c->epoch, next, memory_order_release);
     SHMEMI_KILL_POINT("sync.roster.client_remove.bumped");
-    uint32_t limit = shmemi_row_limit(roster);
-    for (uint32_t row = 1; row < limit; row++)
+    for (uint32_t row = 1; row < rows; row++)
         shmemi_row_free_slot(roster, row, slot, died);
     SHMEMI_KILL_POINT("sync.roster.client_remove.rows");
     if (died) {
@@ -140,21 +126,39 @@ static uint32_t slot_end(shmemi_roster_t *roster, uint32_t slot, bool died)
     return next;
 }
 
-uint32_t shmemi_roster_server_next(shmemi_roster_t *roster)
+uint32_t shmemi_roster_server_next(shmemi_roster_t *roster, uint32_t epoch, uint32_t rows)
 {
-    return slot_end(roster, SERVER_SLOT, true);
+    return slot_end(roster, SERVER_SLOT, epoch, rows, true);
 }
 
-void shmemi_roster_client_remove(shmemi_roster_t *roster, uint32_t slot, bool died)
+static void clear_name(shmemi_roster_client_t *c)
+{
+    c->pid = 0;
+    memset(c->name, 0, sizeof c->name);
+}
+
+void shmemi_roster_client_remove(shmemi_roster_t *roster, uint32_t slot, uint32_t epoch,
+                                 uint32_t rows, bool died)
 {
     if (slot == SERVER_SLOT || slot >= SHMEMI_CLIENTS)
         return;
     shmemi_roster_client_t *c = &roster->clients[slot];
     atomic_store_explicit(&c->state, SHMEMI_CLIENT_DEAD, memory_order_relaxed);
-    slot_end(roster, slot, died);
-    c->pid = 0;
-    memset(c->name, 0, sizeof c->name);
+    slot_end(roster, slot, epoch, rows, died);
+    clear_name(c);
     atomic_store_explicit(&c->state, SHMEMI_CLIENT_FREE, memory_order_release);
+}
+
+void shmemi_roster_client_correct(shmemi_roster_t *roster, uint32_t slot, uint32_t epoch,
+                                  shmemi_client_state_t state)
+{
+    shmemi_roster_client_t *c = &roster->clients[slot];
+    if (state == SHMEMI_CLIENT_FREE)
+        clear_name(c);
+    /* SYNC roster-client: release, pairs with acquire in shmemi_roster_client_alive() */
+    atomic_store_explicit(&c->epoch, epoch, memory_order_release);
+    /* SYNC roster-client: release, pairs with acquire in shmemi_roster_client_alive() */
+    atomic_store_explicit(&c->state, state, memory_order_release);
 }
 
 bool shmemi_roster_client_alive(const shmemi_roster_t *roster, uint32_t slot, uint32_t epoch)
@@ -162,7 +166,7 @@ bool shmemi_roster_client_alive(const shmemi_roster_t *roster, uint32_t slot, ui
     if (slot >= SHMEMI_CLIENTS || !epoch)
         return false;
     const shmemi_roster_client_t *c = &roster->clients[slot];
-    /* SYNC roster-client: acquire, pairs with release in shmemi_roster_client_add() and
+    /* SYNC roster-client: acquire, pairs with release in shmemi_roster_client_set() and
      * shmemi_roster_client_remove() */
     return atomic_load_explicit(&c->state, memory_order_acquire) == SHMEMI_CLIENT_LIVE &&
            atomic_load_explicit(&c->epoch, memory_order_acquire) == epoch;
@@ -204,7 +208,7 @@ static void row_finish_free(shmemi_roster_thread_t *thread)
     atomic_store_explicit(&thread->waits, 0, memory_order_relaxed);
     atomic_store_explicit(&thread->wait_object, 0, memory_order_relaxed);
     /* SYNC roster-epoch: release, pairs with acquire in shmemi_roster_thread_alive() */
-    atomic_store_explicit(&thread->epoch, epoch_after(e), memory_order_release);
+    atomic_store_explicit(&thread->epoch, shmemi_roster_epoch_after(e), memory_order_release);
     SHMEMI_KILL_POINT("sync.row.free.bumped");
     /* SYNC roster-row: release, pairs with acquire in shmemi_row_claim() */
     atomic_store_explicit(&thread->owner, 0, memory_order_release);

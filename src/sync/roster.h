@@ -96,16 +96,27 @@ void shmemi_roster_init(shmemi_roster_t *roster, uint32_t thread_limit);
 /* Is this memory a roster that this build understands? VERSION with both sides named. */
 shmem_status_t shmemi_roster_check(const shmemi_roster_t *roster);
 
-/* Server side. Claim a free client slot (never 0). LIMIT: all taken. */
-shmem_status_t shmemi_roster_client_add(shmemi_roster_t *roster, const char *name, int pid,
-                                        unsigned uid, uint32_t *slot, uint32_t *epoch);
-/* Server side. The client is gone: bump its epoch, free its rows (their epochs are bumped), and, if
- * it `died`, bump `deaths` and wake its futex. The slot is free afterwards. */
-void shmemi_roster_client_remove(shmemi_roster_t *roster, uint32_t slot, bool died);
+/*
+ * Server side. Every client may write into the roster: the server says here what is true, and never
+ * reads it from there. `rows`: thread_limit.
+ */
 
-/* Server side, by the successor of one that was killed: the killed one's epoch and rows go as those
- * of a client that died. Returns the epoch of the server from now on. */
-uint32_t shmemi_roster_server_next(shmemi_roster_t *roster);
+/* The epoch of who has a slot after the client with this one; 0: after nobody. */
+uint32_t shmemi_roster_epoch_after(uint32_t epoch);
+/* Client (slot, epoch) is there. The slot was free; it is not 0. */
+void shmemi_roster_client_set(shmemi_roster_t *roster, uint32_t slot, uint32_t epoch,
+                              const char *name, int pid, unsigned uid);
+/* Client (slot, epoch) is gone: the slot's next epoch is there, its rows are free (their epochs are
+ * bumped), and, if it `died`, `deaths` is bumped and its futex woken. The slot is free afterwards.
+ */
+void shmemi_roster_client_remove(shmemi_roster_t *roster, uint32_t slot, uint32_t epoch,
+                                 uint32_t rows, bool died);
+/* Whatever a slot says: this epoch and state. The name goes with FREE. */
+void shmemi_roster_client_correct(shmemi_roster_t *roster, uint32_t slot, uint32_t epoch,
+                                  shmemi_client_state_t state);
+/* By the successor of a server that was killed: the killed one's epoch and rows go as those of a
+ * client that died. Returns the epoch of the server from now on. */
+uint32_t shmemi_roster_server_next(shmemi_roster_t *roster, uint32_t epoch, uint32_t rows);
 
 /* Is the client (slot, epoch) still there? Out-of-range slots are dead. */
 bool shmemi_roster_client_alive(const shmemi_roster_t *roster, uint32_t slot, uint32_t epoch);
@@ -143,7 +154,7 @@ static inline uint32_t shmemi_roster_deaths(const shmemi_roster_t *roster)
 /*
  * An actor: a client as the calling code sees it. One per context. It finds the calling thread's
  * row (claimed at the thread's first use, given back when the thread ends or the actor is closed).
- * The client must be in the roster (shmemi_roster_client_add(), or slot 0, epoch 1: the server).
+ * The client must be in the roster (shmemi_roster_client_set(), or slot 0, epoch 1: the server).
  */
 typedef struct shmemi_actor {
     shmemi_roster_t *roster;
@@ -152,10 +163,19 @@ typedef struct shmemi_actor {
     uint64_t id;              /* unique in the process, never reused: key of the thread cache;
                                  0: closed */
     int64_t spin_ns;          /* polling before sleeping */
+    const uint32_t *living;   /* of a server: the epochs of all that live, 0 nobody, by slots */
     bool crowded;             /* more busy threads than processors: poll less, yield first */
     shmem_status_t (*grow)(void *user); /* asks for more rows when none is free; or NULL */
     void *grow_user;
 } shmemi_actor_t;
+
+/* Is client (slot, epoch) alive? A server's actor does not ask the roster. */
+static inline bool shmemi_actor_sees(const shmemi_actor_t *actor, uint32_t slot, uint32_t epoch)
+{
+    if (!actor->living)
+        return shmemi_roster_client_alive(actor->roster, slot, epoch);
+    return slot < SHMEMI_CLIENTS && epoch && actor->living[slot] == epoch;
+}
 
 void shmemi_actor_init(shmemi_actor_t *actor, shmemi_roster_t *roster, uint32_t slot,
                        uint32_t epoch, int64_t spin_ns);

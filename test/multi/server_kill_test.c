@@ -24,7 +24,7 @@ static const char *const points[] = {
     "node.death.queued",
     "node.death.released",
     "node.home.grow.reserved",
-    "sync.roster.client_add.filled",
+    "sync.roster.client_set.filled",
     "sync.roster.client_remove.bumped",
     "sync.roster.client_remove.rows",
 };

@@ -34,7 +34,7 @@ static const char *const points[] = {
     "node.state.hold",
     "node.state.peer.published",
     "node.state.peer.dropped",
-    "sync.roster.client_add.filled",
+    "sync.roster.client_set.filled",
     "sync.roster.client_remove.bumped",
     "sync.roster.client_remove.rows",
     "memory.recover.claimed",

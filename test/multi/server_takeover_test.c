@@ -172,6 +172,42 @@ static void deaths_meanwhile(void)
     takeover_all_gone();
 }
 
+/* A client writes nonsense about others into the roster. */
+static void the_roster_is_not_believed(void)
+{
+    fixture_server_t *f = takeover_start(NULL, 0, false);
+    pool_user_t u;
+    void *block;
+    pool_user_open(&u, f, true);
+    shmemi_client_t *second = fixture_attach(f);
+    const shmemi_actor_t *actor = shmemi_client_actor(u.client);
+    shmemi_roster_t *roster = actor->roster;
+    CHECK_OK(shmemi_pool_alloc(u.pool, 5000, 0, SHMEM_POOL_NEAREST, 0, &block));
+    uint64_t used = used_bytes(&u);
+    atomic_fetch_add(&roster->clients[actor->slot].epoch, 1);
+    atomic_store(&roster->clients[actor->slot].state, SHMEMI_CLIENT_FREE);
+    atomic_store(&roster->thread_limit, UINT32_MAX);
+    for (uint32_t s = 1; s < SHMEMI_CLIENTS; s++)
+        if (s != actor->slot && s != shmemi_client_actor(second)->slot)
+            atomic_store(&roster->clients[s].state, SHMEMI_CLIENT_LIVE);
+    shmemi_client_t *third = fixture_attach(f);
+    CHECK(shmemi_client_actor(third)->slot != actor->slot);
+    takeover_kill_server(f);
+    shmemi_server_counts_t counts = fixture_counts(u.client);
+    CHECK_EQ(counts.clients, 3);
+    CHECK_EQ(counts.reclaimed_blocks, 0);
+    CHECK_EQ(atomic_load(&roster->thread_limit), counts.thread_limit);
+    CHECK(shmemi_roster_client_alive(roster, actor->slot, actor->epoch));
+    CHECK_EQ(atomic_load(&roster->clients[SHMEMI_CLIENTS - 1].state), SHMEMI_CLIENT_FREE);
+    CHECK_EQ(used_bytes(&u), used);
+    CHECK_OK(shmemi_pool_check(u.pool));
+    CHECK_OK(shmemi_pool_free(u.pool, block));
+    shmemi_client_detach(third);
+    shmemi_client_detach(second);
+    pool_user_close(&u);
+    takeover_all_gone();
+}
+
 /* ---- rights and quotas ---- */
 
 static void as_guest(void *arg)
@@ -312,6 +348,7 @@ int main(void)
     RUN(no_keeper_to_be_had);
     RUN(given_up_when_it_crashes_always);
     RUN(deaths_meanwhile);
+    RUN(the_roster_is_not_believed);
     RUN(other_users_stay_out);
     RUN(access_stays);
     RUN(quotas_stay);

@@ -498,7 +498,7 @@ static void killed_and_not_buried(void)
     double start = harness_now();
     CHECK_STATUS(shmemi_pool_alloc_default(pool, 30 * MIB, &block), SHMEM_ERR_NOMEM);
     CHECK(harness_now() - start < 30);
-    shmemi_roster_client_remove(world.roster, world.client[1].slot, true);
+    slots_remove(world.roster, world.client[1].slot, true);
     harness_sleep(1.1); /* it is not tried at once again */
     all_can_be_had();   /* sweeps */
     world_client_add(1);

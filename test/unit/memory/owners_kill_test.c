@@ -79,7 +79,7 @@ static void prepare(bool bury)
     if (bury)
         world_bury(LEAVER);
     else /* the victim looks for what the dead left */
-        shmemi_roster_client_remove(world.roster, world.client[LEAVER].slot, true);
+        slots_remove(world.roster, world.client[LEAVER].slot, true);
     world_client_add(LEAVER);
 }
 

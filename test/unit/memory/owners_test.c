@@ -369,7 +369,7 @@ static void statistics(void)
     CHECK_EQ(clients[0].held_bytes + clients[1].held_bytes, world_used(view[0]));
     CHECK_OK(shmemi_pool_clients(view[0], NULL, 0, &count));
     CHECK_EQ(count, 2);
-    shmemi_roster_client_remove(world.roster, world.client[1].slot, true);
+    slots_remove(world.roster, world.client[1].slot, true);
     CHECK_OK(shmemi_pool_clients(view[0], clients, CLIENTS + 1, &count));
     CHECK(count == 2 && !clients[0].alive);
     shmemi_heap_drop_all(view[1]);

@@ -186,7 +186,7 @@ static void round_of(void *arg)
     shmemi_actor_t server;
     shmemi_actor_init(&server, world.roster, 0, atomic_load(&world.roster->clients[0].epoch),
                       50000);
-    shmemi_roster_client_remove(world.roster, world.client[1].slot, true);
+    slots_remove(world.roster, world.client[1].slot, true);
     shmemi_pool_reclaim(segment, segment_bytes, &server, world.client[1].slot,
                         world.client[1].epoch, 0, &repair);
     some_calls(p, &seed);
@@ -283,7 +283,7 @@ static void flip_once(shmemi_pool_t *p, int kind, uint64_t *seed)
     CHECK(pthread_create(&thread, NULL, flip, NULL) == 0);
     shmemi_actor_init(&server, world.roster, 0, atomic_load(&world.roster->clients[0].epoch),
                       50000);
-    shmemi_roster_client_remove(world.roster, world.client[1].slot, true);
+    slots_remove(world.roster, world.client[1].slot, true);
     while (atomic_load(&flips) < 10)
         ;
     for (int i = 0; i < 40; i++)

@@ -195,7 +195,7 @@ static void blocks_end(void)
 static void leave_behind(int client)
 {
     CHECK_EQ(harness_wait(harness_fork(leaver, &client), 20), 0);
-    shmemi_roster_client_remove(world.roster, world.client[client].slot, true);
+    slots_remove(world.roster, world.client[client].slot, true);
     world_client_add(client);
 }
 
@@ -284,7 +284,7 @@ static void the_rescuer_dies_as_well(void)
         order_t order = {"memory.journal.changed", n, 1};
         blocks_make();
         CHECK_EQ(harness_wait(harness_fork(victim, &order), 30), -SIGKILL);
-        shmemi_roster_client_remove(world.roster, world.client[1].slot, true);
+        slots_remove(world.roster, world.client[1].slot, true);
         unsigned at = 1 + n % 3;
         int rescue = harness_wait(harness_fork(in_rescue, &at), 30);
         CHECK(rescue == 0 || rescue == -SIGKILL);

@@ -20,6 +20,7 @@
 #include "memory/pool.h"
 #include "os/barrier.h"
 #include "os/segment.h"
+#include "slots.h"
 #include "sync/roster.h"
 
 /* How much longer the soaks work than the tests; they are the same programs. */
@@ -54,8 +55,7 @@ static inline void *world_memory(uint64_t bytes)
 
 static inline void world_client_add(int i)
 {
-    CHECK_OK(shmemi_roster_client_add(world.roster, "test", 0, 0, &world.client[i].slot,
-                                      &world.client[i].epoch));
+    CHECK_OK(slots_add(world.roster, "test", 0, 0, &world.client[i].slot, &world.client[i].epoch));
 }
 
 /* A fresh roster with n clients, numbered from 0. */
@@ -160,7 +160,7 @@ static inline shmemi_pool_t *world_attach_as(shmemi_actor_t *actor, shmem_topolo
 /* Client i died, and the server knows. */
 static inline void world_remove(int i)
 {
-    shmemi_roster_client_remove(world.roster, world.client[i].slot, true);
+    slots_remove(world.roster, world.client[i].slot, true);
 }
 
 /* Client i died: what the server does, which comes again where a living client holds a lock.

@@ -333,8 +333,8 @@ static void killed_at_random(void)
         CHECK(kill(pids[k], SIGKILL) == 0);
         CHECK_EQ(harness_wait(pids[k], 10), -SIGKILL);
         world_bury(k);
-        CHECK_OK(shmemi_roster_client_add(world.roster, "test", 0, 0, &world.client[k].slot,
-                                          &world.client[k].epoch));
+        CHECK_OK(
+            slots_add(world.roster, "test", 0, 0, &world.client[k].slot, &world.client[k].epoch));
         pids[k] = world_start(storm_process, k, NULL);
     }
     atomic_store(&storm->stop, 1);

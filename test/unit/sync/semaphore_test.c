@@ -124,7 +124,7 @@ static void of_the_client(void)
     CHECK_OK(acquire_for(&other, -1));
     shmemi_actor_fini(&other); /* gone without giving it back */
     CHECK_EQ(available(), 1);
-    shmemi_roster_client_remove(world.roster, world.client[1].slot, false);
+    slots_remove(world.roster, world.client[1].slot, false);
     CHECK_EQ(available(), 2);
     CHECK_OK(shmemi_semaphore_release(&me, semaphore));
     shmemi_actor_fini(&me);

@@ -136,8 +136,8 @@ static void member(void *arg)
 static void replace(pid_t *pid, int client)
 {
     world_bury(client);
-    CHECK_OK(shmemi_roster_client_add(world.roster, "soak", 0, 0, &world.client[client].slot,
-                                      &world.client[client].epoch));
+    CHECK_OK(slots_add(world.roster, "soak", 0, 0, &world.client[client].slot,
+                       &world.client[client].epoch));
     *pid = harness_fork(member, (void *)(intptr_t)client);
 }
 
@@ -171,8 +171,8 @@ static void check_nothing_lost(void)
     for (int i = 0; i < PROCESSES; i++)
         world_bury(i);
     CHECK_EQ(world_rows(), 0);
-    CHECK_OK(shmemi_roster_client_add(world.roster, "walker", 0, 0, &world.client[0].slot,
-                                      &world.client[0].epoch));
+    CHECK_OK(
+        slots_add(world.roster, "walker", 0, 0, &world.client[0].slot, &world.client[0].epoch));
     world_actor(&actor, 0, 0);
     for (int i = 0; i < 2; i++) {
         shmem_status_t status = shmemi_mutex_try(&actor, &storm->mutex[i]);

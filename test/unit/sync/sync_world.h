@@ -17,6 +17,7 @@
 #include "base/fault.h"
 #include "harness.h"
 #include "os/barrier.h"
+#include "slots.h"
 #include "sync/roster.h"
 #include "sync/row.h"
 #include "sync/wait.h"
@@ -41,8 +42,8 @@ static inline void world_make(int n)
     shmemi_roster_init(world.roster, WORLD_ROWS);
     CHECK(shmemi_barrier_register());
     for (int i = 0; i < n; i++)
-        CHECK_OK(shmemi_roster_client_add(world.roster, "test", 0, 0, &world.client[i].slot,
-                                          &world.client[i].epoch));
+        CHECK_OK(
+            slots_add(world.roster, "test", 0, 0, &world.client[i].slot, &world.client[i].epoch));
 }
 
 /* The calling process acts as client i. */
@@ -56,7 +57,7 @@ static inline void world_actor(shmemi_actor_t *actor, int i, int64_t spin_ns)
 /* Client i died: what the server does. */
 static inline void world_bury(int i)
 {
-    shmemi_roster_client_remove(world.roster, world.client[i].slot, true);
+    slots_remove(world.roster, world.client[i].slot, true);
 }
 
 /* Rows in use. A half-freed row counts. */
