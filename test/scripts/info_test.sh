@@ -34,6 +34,27 @@ PY
 expect 0 env SHMEM_SPIN=7us "$info" --json
 python3 "$scratch/look.py" "$scratch/out" || fail "the JSON output"
 
+# names that others choose neither steer the terminal nor spoil the JSON
+cat > "$scratch/evil.py" <<'PY'
+import json
+import os
+import socket
+import subprocess
+import sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+name = b"\0shmem\x1b[31m\xff\x07-%d" % os.getpid()
+s.bind(name)
+s.listen(1)
+shown = b"@shmem?[31m??-%d" % os.getpid()
+text = subprocess.run([sys.argv[1]], stdout=subprocess.PIPE).stdout
+assert shown in text and not any(b < 32 and b != 10 for b in text), text
+env = dict(os.environ, SHMEM_SERVER="@x\udcff\x1b")
+out = subprocess.run([sys.argv[1], "--json"], env=env, stdout=subprocess.PIPE).stdout
+servers = json.loads(out)["servers"]
+assert shown.decode() in servers["listening"] and servers["address"] == "@x??", servers
+PY
+python3 "$scratch/evil.py" "$info" || fail "names of others"
+
 # measured and kept: in a cache of its own, the user's stays as it is
 export XDG_CACHE_HOME=$scratch/cache
 expect 0 "$info" --json

@@ -182,6 +182,16 @@ static int try_connect(const char *address)
     return error == EAGAIN ? 0 : error; /* its queue is full: it listens */
 }
 
+/* What others have chosen, as text: no byte of it steers a terminal or spoils the JSON. */
+static json_t *visible(const char *bytes)
+{
+    char text[256];
+    size_t n = 0;
+    for (; bytes[n] && n + 1 < sizeof text; n++)
+        text[n] = bytes[n] < ' ' || bytes[n] > '~' ? '?' : bytes[n];
+    return json_stringn(text, n);
+}
+
 /* Node servers with an abstract address: listening sockets of this network namespace. */
 static json_t *listening(void)
 {
@@ -192,7 +202,7 @@ static json_t *listening(void)
         unsigned long flags;
         if (sscanf(line, "%*s %*s %*s %lx %*s %*s %*s %255s", &flags, path) == 2 &&
             (flags & 0x10000) && strncmp(path, "@shmem", 6) == 0)
-            json_array_append_new(list, json_string(path));
+            json_array_append_new(list, visible(path));
     }
     if (file)
         fclose(file);
@@ -205,7 +215,7 @@ json_t *info_servers(void)
     json_t *result = json_pack("{s:o}", "listening", listening());
     if (address && *address) {
         int error = try_connect(address);
-        json_object_set_new(result, "address", json_string(address));
+        json_object_set_new(result, "address", visible(address));
         json_object_set_new(result, "reachable", json_boolean(error == 0));
         if (error)
             json_object_set_new(result, "error", json_string(strerror(error)));
