@@ -30,9 +30,9 @@ static void end(void)
 {
     shmemi_fault_disarm();
     CHECK_OK(shmemi_pool_check(view[CALLER]));
+    world_client_add(VICTIM);
     for (int i = 0; i < CLIENTS; i++)
-        if (i != VICTIM)
-            shmemi_pool_detach(view[i]);
+        shmemi_pool_detach(view[i]);
     for (int i = 0; i < CLIENTS; i++)
         shmemi_actor_fini(&actor[i]);
 }
@@ -121,7 +121,7 @@ static void die_while_locked(void)
 {
     shmemi_actor_t server;
     shmemi_repair_t repair = {0};
-    slots_remove(world.roster, world.client[VICTIM].slot, true);
+    shmemi_roster_client_remove(world.roster, world.client[VICTIM].slot, true);
     shmemi_actor_init(&server, world.roster, 0, atomic_load(&world.roster->clients[0].epoch),
                       50000);
     CHECK_STATUS(shmemi_pool_reclaim(world.memory, world.segment_bytes, &server,
@@ -158,6 +158,7 @@ static void resizing(void)
         else
             CHECK_OK(shmemi_pool_free(view[CALLER], block));
         CHECK_EQ(world_used(view[CALLER]), 0);
+        shmemi_pool_detach(p); /* nothing is the dead one's any more */
         end();
     }
 }
