@@ -28,6 +28,7 @@
 #include "base/status.h"
 #include "memory/pool_core.h"
 #include "node/server_core.h"
+#include "os/segment.h"
 #include "os/space.h"
 
 #define LAYER "node"
@@ -86,6 +87,23 @@ static void retry_postpone(shmem_server_t server, const shmemi_retry_t *tried)
         }
 }
 
+/* Clients may have given huge pages of the bookkeeping back to the system, which has no others:
+ * asking for them is an error then, touching them would be SIGBUS. Other pages come when they are
+ * touched. */
+static shmem_status_t bring_in(const shmemi_entry_t *entry, void *pool)
+{
+    uint64_t page = entry->page_bytes, data;
+    if (page <= SHMEMI_PAGE)
+        return SHMEM_OK;
+    shmem_status_t status = shmemi_segment_populate(pool, page, SHMEMI_HUGE_OFF, 1, NULL);
+    if (status == SHMEM_OK)
+        status = shmemi_pool_data_offset(pool, entry->bytes, &data);
+    if (status == SHMEM_OK)
+        status = shmemi_segment_populate(pool, (data + page - 1) / page * page, SHMEMI_HUGE_OFF, 1,
+                                         NULL);
+    return status;
+}
+
 /* Pools are mapped for the time of the repair only: the server holds no page of them otherwise. */
 static shmem_status_t reclaim(shmem_server_t server, shmemi_retry_t *retry,
                               shmemi_deadline_t deadline)
@@ -95,8 +113,10 @@ static shmem_status_t reclaim(shmem_server_t server, shmemi_retry_t *retry,
     uint64_t before = retry->repair.blocks;
     shmem_status_t status = shmemi_space_map(entry->offset, entry->bytes, entry->fd, 1, &address);
     if (status == SHMEM_OK) {
-        status = shmemi_pool_reclaim(address, entry->bytes, &server->actor, retry->slot,
-                                     retry->epoch, deadline, &retry->repair);
+        status = bring_in(entry, address);
+        if (status == SHMEM_OK)
+            status = shmemi_pool_reclaim(address, entry->bytes, &server->actor, retry->slot,
+                                         retry->epoch, deadline, &retry->repair);
         shmemi_space_unmap(address);
     }
     server->state->reclaimed += retry->repair.blocks - before;

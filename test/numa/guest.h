@@ -25,6 +25,7 @@ extern shmem_topology_t topology;
 void pool_cases(void);
 void region_cases(void);
 void measure_cases(void);
+void hugetlb_cases(void);
 
 static inline void run_on_processor(int processor)
 {

@@ -353,6 +353,7 @@ static void all_checks(void *arg)
     pool_cases();
     region_cases();
     measure_cases();
+    hugetlb_cases();
     exit(harness_end());
 }
 
