@@ -243,6 +243,8 @@ shmem_status_t shmemi_pool_root_set(shmemi_pool_t *pool, void *block)
 {
     uint64_t root = 0;
     size_t bytes;
+    if (!shmemi_self(pool->actor)) /* a forked child's, for one */
+        return shmem_error_detail()->status;
     shmem_status_t status = block ? shmemi_pool_block_bytes(pool, block, &bytes) : SHMEM_OK;
     if (status)
         return status;

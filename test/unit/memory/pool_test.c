@@ -449,6 +449,7 @@ static void in_child(void *arg)
     CHECK_STATUS(shmemi_pool_free(pool, block), SHMEM_ERR_STATE);
     CHECK_STATUS(shmemi_pool_resize(pool, &block, 8), SHMEM_ERR_STATE);
     shmemi_pool_detach(pool);
+    CHECK_STATUS(shmemi_pool_root_set(pool, arg), SHMEM_ERR_STATE);
 }
 
 static void a_forked_child_is_refused(void)
