@@ -96,8 +96,9 @@ SHMEM_API shmem_status_t shmem_topology_measure(const shmem_topology_measure_par
  * whole. path[bytes] gets its name (also on failure, as far as it is known); it may be NULL, with
  * bytes = 0. Errors: INVALID (nothing measured), NOT_FOUND (neither variable is set to an absolute
  * path), STATE (the caller may not use the processors of some node, whose numbers would be
- * missing), ACCESS (also: a folder that is another user's, or that others may write to), BUSY
- * (another process is saving), NOMEM, LIMIT, SYSTEM.
+ * missing; or a number makes no sense), ACCESS (also: a folder that is another user's, as when a
+ * program runs as root with a user's HOME, or that others may write to), BUSY (another process is
+ * saving), NOMEM, LIMIT, SYSTEM (also: the cache is a symbolic link).
  */
 SHMEM_API shmem_status_t shmem_topology_save(shmem_topology_t topology, char *path, size_t bytes);
 

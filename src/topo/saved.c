@@ -40,8 +40,9 @@
 
 enum { FORMAT = 1, HEAD_BYTES = 128, PAIR_BYTES = 96, END_BYTES = 21, NAME_BYTES = 32 };
 
-#define PS_MAX  (1000 * (long long)SHMEMI_TOPO_NS_MAX)
-#define KBS_MAX (1000000 * (long long)SHMEMI_TOPO_GBS_MAX)
+#define PS_MAX     (1000 * (long long)SHMEMI_TOPO_NS_MAX)
+#define SPREAD_MAX 1e6
+#define KBS_MAX    (1000000 * (long long)SHMEMI_TOPO_GBS_MAX)
 
 /* ---- which file ---- */
 
@@ -241,23 +242,39 @@ void shmemi_topo_load(shmem_topology_t t)
 
 /* ---- saving ---- */
 
-/* Make the folder and the one above it; returns it open, or -1 with the detail. */
-static int open_folder(char *path)
+/* Make a folder, unless it is there, and open it; -1 with the detail. `name` in `at`; `path` is for
+ * messages. A link is not followed: it may lead into another user's files. */
+static int open_folder(int at, const char *name, const char *path)
 {
-    char *last = strrchr(path, '/');
-    *last = '\0';
-    mkdir(path, 0700); /* whatever is wrong shows below */
-    *last = '/';
-    mkdir(path, 0700);
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) {
+    mkdirat(at, name, 0700); /* whatever is wrong shows below */
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
         shmemi_fail_errno(LAYER, "cannot make or open the folder %s", path);
+    return fd;
+}
+
+/* The folder "shmem" of the cache, ours alone, in a cache of our own; -1 with the detail. A program
+ * that runs as another user than the one whose home it has saves nothing there. */
+static int open_own_folder(const char *cache)
+{
+    char path[PATH_MAX + sizeof "/shmem"];
+    struct stat info;
+    int fd = -1, above = open_folder(AT_FDCWD, cache, cache);
+    if (above < 0)
         return -1;
+    const char *problem = fstat(above, &info) ? "cannot be examined" : NULL;
+    if (!problem && info.st_uid != geteuid())
+        problem = "belongs to another user";
+    snprintf(path, sizeof path, "%s%s", cache, problem ? "" : "/shmem");
+    if (!problem) {
+        fd = open_folder(above, "shmem", path);
+        problem = fd < 0 ? NULL : objection(fd, S_IFDIR);
     }
-    const char *problem = objection(fd, S_IFDIR);
+    close(above);
     if (!problem)
         return fd;
-    close(fd);
+    if (fd >= 0)
+        close(fd);
     shmemi_fail(SHMEM_ERR_ACCESS, LAYER, "nothing is saved in %s, which %s", path, problem);
     return -1;
 }
@@ -302,6 +319,17 @@ static shmem_status_t replace(int folder, const char *path, const char *name, co
     return status;
 }
 
+/* Only what would be believed when it is read. */
+static bool is_believable(shmem_topology_t t)
+{
+    for (int i = 0; i < t->count * t->count; i++)
+        if (!(t->latency[i] * 1e3 >= 1 && t->latency[i] * 1e3 + 1 <= (double)PS_MAX &&
+              t->bandwidth[i] * 1e6 >= 1 && t->bandwidth[i] * 1e6 + 1 <= (double)KBS_MAX &&
+              t->latency_spread[i] < SPREAD_MAX && t->bandwidth_spread[i] < SPREAD_MAX))
+            return false;
+    return true;
+}
+
 static shmem_status_t check_saveable(shmem_topology_t t)
 {
     if (!t || t->latency_source != SHMEM_TOPOLOGY_MEASURED || !t->is_this_machine)
@@ -311,25 +339,28 @@ static shmem_status_t check_saveable(shmem_topology_t t)
         return shmemi_fail(SHMEM_ERR_STATE, LAYER,
                            "not saved: this process may not use the processors of some nodes, so "
                            "nothing was measured from there; measure without taskset or numactl");
+    if (!is_believable(t))
+        return shmemi_fail(SHMEM_ERR_STATE, LAYER,
+                           "not saved: a measured latency or bandwidth makes no sense; measure "
+                           "again on an idle machine");
     return SHMEM_OK;
 }
 
 shmem_status_t shmem_topology_save(shmem_topology_t topology, char *path, size_t bytes)
 {
-    char cache[PATH_MAX], whole[PATH_MAX + NAME_BYTES], name[NAME_BYTES];
+    char cache[PATH_MAX], whole[PATH_MAX + NAME_BYTES + sizeof "/shmem/"], name[NAME_BYTES];
     shmem_status_t status = check_saveable(topology);
     if (status)
         return status;
     if (!cache_folder(cache, sizeof cache - sizeof "/shmem"))
         return shmemi_fail(SHMEM_ERR_NOT_FOUND, LAYER,
                            "no place to save in: set XDG_CACHE_HOME or HOME to an absolute path");
-    strcat(cache, "/shmem");
     uint64_t key = key_of(topology);
     snprintf(name, sizeof name, "topology-%016llx", (unsigned long long)key);
-    snprintf(whole, sizeof whole, "%s/%s", cache, name);
+    snprintf(whole, sizeof whole, "%s/shmem/%s", cache, name);
     if (path && bytes)
         snprintf(path, bytes, "%s", whole);
-    int folder = open_folder(cache);
+    int folder = open_own_folder(cache);
     if (folder < 0)
         return shmem_error_detail()->status;
     size_t length;

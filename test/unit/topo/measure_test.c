@@ -358,6 +358,46 @@ static void killed_while_saving(void)
     shmem_topology_destroy(t);
 }
 
+/* Neither through a link nor into another user's cache. */
+static void only_in_an_own_cache(void)
+{
+    char link[80];
+    shmem_topology_t t = measured();
+    snprintf(link, sizeof link, "%s.link", cache);
+    CHECK(symlink(cache, link) == 0);
+    setenv("XDG_CACHE_HOME", link, 1);
+    CHECK(shmem_topology_save(t, NULL, 0) != SHMEM_OK);
+    CHECK(unlink(link) == 0);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    if (geteuid() == 0) {
+        CHECK(chown(cache, 1, 1) == 0);
+        CHECK_STATUS(shmem_topology_save(t, NULL, 0), SHMEM_ERR_ACCESS);
+        check_detail("another user");
+        CHECK(chown(cache, 0, 0) == 0);
+    }
+    CHECK_OK(shmem_topology_save(t, NULL, 0));
+    shmem_topology_destroy(t);
+}
+
+/* What would not be believed when it is read is not written. */
+static void only_what_makes_sense(void)
+{
+    shmem_topology_t t = measured();
+    static const double bad[] = {0, -1, 2e6, 1e300, 0.0 / 0.0};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        double latency = t->latency[0], spread = t->latency_spread[0];
+        t->latency[0] = bad[i];
+        CHECK_STATUS(shmem_topology_save(t, NULL, 0), SHMEM_ERR_STATE);
+        t->latency[0] = latency;
+        t->latency_spread[0] = bad[i] > 0 ? bad[i] : 0.0 / 0.0;
+        CHECK_STATUS(shmem_topology_save(t, NULL, 0), SHMEM_ERR_STATE);
+        t->latency_spread[0] = spread;
+    }
+    CHECK_OK(shmem_topology_save(t, NULL, 0));
+    shmem_topology_destroy(t);
+    shmem_topology_destroy(created(SHMEM_TOPOLOGY_MEASURED));
+}
+
 static void without_a_home(void *arg)
 {
     (void)arg;
@@ -412,6 +452,8 @@ int main(void)
     RUN(values_are_checked);
     RUN(strangers_files_are_ignored);
     RUN(killed_while_saving);
+    RUN(only_in_an_own_cache);
+    RUN(only_what_makes_sense);
     RUN(places);
     remove_all();
     return harness_end();
