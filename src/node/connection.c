@@ -156,7 +156,7 @@ shmem_status_t shmemi_connection_answer(shmem_server_t server, shmemi_peer_t *pe
         peer->record->request.header.magic = 0; /* whatever comes now is not done twice */
     }
     if (status == SHMEM_OK || status == SHMEM_ERR_SERVER_LOST)
-        return SHMEM_OK; /* who has closed may have left last words: who reads them finds the end, too */
+        return SHMEM_OK; /* who has closed may have left last words, and then finds the end, too */
     if (status == SHMEM_ERR_TIMEOUT)
         shmemi_log(SHMEM_LOG_WARN, LAYER, "process %d does not read its answers",
                    (int)peer->who.pid);

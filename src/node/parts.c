@@ -263,8 +263,8 @@ shmem_status_t shmemi_client_segment_list(shmemi_client_t *client, const char *p
         message.list.cursor = cursor;
         message.list.prefix_bytes = (uint32_t)length;
         memcpy(message.list.prefix, prefix, length);
-        shmem_status_t status = shmemi_client_request(client, &message, SHMEMI_WIRE_ENTRIES,
-                                                      NULL, shmemi_deadline_in(SHMEMI_REQUEST_NS));
+        shmem_status_t status = shmemi_client_request(client, &message, SHMEMI_WIRE_ENTRIES, NULL,
+                                                      shmemi_deadline_in(SHMEMI_REQUEST_NS));
         if (status)
             return status;
         next = message.entries.cursor;

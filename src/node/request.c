@@ -179,8 +179,8 @@ static shmem_status_t exchange(shmemi_client_t *client, shmemi_wire_message_t *m
     if (++client->sequence == 0)
         client->sequence = 1;
     uint32_t sequence = message->header.sequence = client->sequence;
-    shmem_status_t status = shmemi_socket_send(client->socket.fd, message, message->header.bytes,
-                                               NULL, 0, deadline);
+    shmem_status_t status =
+        shmemi_socket_send(client->socket.fd, message, message->header.bytes, NULL, 0, deadline);
     SHMEMI_KILL_POINT("node.request.sent");
     if (status && status != SHMEM_ERR_SERVER_LOST) /* its last words may lie there */
         return status;
@@ -220,8 +220,7 @@ static void close_strays(shmemi_client_t *client, shmemi_deadline_t deadline)
 }
 
 shmem_status_t shmemi_client_request(shmemi_client_t *client, shmemi_wire_message_t *message,
-                                     shmemi_wire_type_t wanted, int *fd,
-                                     shmemi_deadline_t deadline)
+                                     shmemi_wire_type_t wanted, int *fd, shmemi_deadline_t deadline)
 {
     int came = -1;
     shmem_status_t status = shmemi_client_check(client);

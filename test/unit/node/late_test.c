@@ -55,8 +55,8 @@ static void late_answers_leave_nothing_open(void)
         memcpy(m.open.name, "wanted", m.open.name_bytes);
         m.open.rights = SHMEMI_RIGHTS_WRITE;
         kill(f->pid, SIGSTOP);
-        shmem_status_t status = shmemi_client_request(late, &m, SHMEMI_WIRE_SEGMENT, &fd,
-                                                      shmemi_deadline_in(100000));
+        shmem_status_t status =
+            shmemi_client_request(late, &m, SHMEMI_WIRE_SEGMENT, &fd, shmemi_deadline_in(100000));
         kill(f->pid, SIGCONT);
         CHECK(status == SHMEM_OK || status == SHMEM_ERR_TIMEOUT);
         timeouts += status == SHMEM_ERR_TIMEOUT;
