@@ -121,7 +121,7 @@ static void die_while_locked(void)
 {
     shmemi_actor_t server;
     shmemi_repair_t repair = {0};
-    shmemi_roster_client_remove(world.roster, world.client[VICTIM].slot, true);
+    world_remove(VICTIM);
     shmemi_actor_init(&server, world.roster, 0, atomic_load(&world.roster->clients[0].epoch),
                       50000);
     CHECK_STATUS(shmemi_pool_reclaim(world.memory, world.segment_bytes, &server,
