@@ -276,7 +276,8 @@ SHMEM_API shmem_status_t shmem_pool_fallback(shmem_pool_t pool, int wanted, int 
                                              shmem_pool_why_t why, uint64_t *count);
 
 /* Ask the kernel where the pages of an arena are, in pages of 4 KiB, its bookkeeping included:
- * *there on its node, *elsewhere on others, moved after they were placed (logged once). UNSUPPORTED: the kernel does not tell. */
+ * *there on its node, *elsewhere on others, moved after they were placed (logged once).
+ * UNSUPPORTED: the kernel does not tell. */
 SHMEM_API shmem_status_t shmem_pool_placement(shmem_pool_t pool, int node, uint64_t *there,
                                               uint64_t *elsewhere);
 
@@ -298,8 +299,9 @@ SHMEM_API shmem_status_t shmem_pool_shrink(shmem_pool_t pool, uint64_t keep, uin
 /*
  * Debug pools (params.debug, or SHMEM_DEBUG=yes at creation): each block has guard bytes on both
  * sides and a trace of who allocated it where; freed blocks are filled with a pattern. Writing
- * beyond a block is found when it is freed (CORRUPT) or by shmem_pool_check(), writing after free
- * when the block is handed out again: an error is logged with both call sites, and counted here.
+ * beyond a block is found when it is freed or resized (CORRUPT), by shmem_pool_check(), or when its
+ * owner closes the pool; writing after free by shmem_pool_check() (blocks up to 32 KiB) or when the
+ * block is handed out again: an error is logged with the call sites, and counted here.
  * Blocks that their process has not freed when it closes the pool are logged, each with its call
  * site (in other pools: their number and bytes).
  */

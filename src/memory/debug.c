@@ -138,18 +138,6 @@ static uint64_t front_of(const shmemi_debug_request_t *r)
     return front;
 }
 
-static void report_touched(shmemi_pool_t *pool, const shmemi_traced_t *b, int64_t at)
-{
-    char allocated[SHMEMI_EVENT_TEXT], freed[SHMEMI_EVENT_TEXT];
-    atomic_fetch_add_explicit(&pool->header->uses_after_free, 1, memory_order_relaxed);
-    shmemi_log(SHMEM_LOG_ERROR, LAYER,
-               "written after free: byte %lld of the block of %llu bytes at %p was changed after "
-               "it had been freed at %s; it had been allocated at %s",
-               (long long)at, (unsigned long long)b->trace.asked, (void *)b->user,
-               shmemi_trace_describe(pool, &b->trace.freed, freed),
-               shmemi_trace_describe(pool, &b->trace.allocated, allocated));
-}
-
 static shmem_status_t alloc_plain(shmemi_pool_t *pool, const shmemi_debug_request_t *r,
                                   uint64_t bytes, uint64_t alignment, void **start)
 {
@@ -163,6 +151,7 @@ static shmem_status_t alloc_plain(shmemi_pool_t *pool, const shmemi_debug_reques
 shmem_status_t shmemi_debug_alloc(shmemi_pool_t *pool, const shmemi_debug_request_t *r,
                                   const void *site, void **block)
 {
+    char text[SHMEMI_DAMAGE_TEXT];
     uint64_t front = front_of(r), bytes;
     shmemi_traced_t b = {0};
     size_t usable;
@@ -182,9 +171,11 @@ shmem_status_t shmemi_debug_alloc(shmemi_pool_t *pool, const shmemi_debug_reques
     SHMEMI_KILL_POINT("memory.debug.taken");
     b.start = start;
     b.bytes = usable;
-    if (shmemi_trace_read(pool, &b) && shmemi_trace_state(b.trace.state) == SHMEMI_TRACE_FREED &&
-        shmemi_trace_is_touched(&b, &at))
-        report_touched(pool, &b, at);
+    if (shmemi_trace_read(pool, &b) && shmemi_trace_state(b.trace.state) >= SHMEMI_TRACE_FREED &&
+        shmemi_trace_is_touched(&b, &at)) {
+        shmemi_trace_report(pool, &b);
+        shmemi_log(SHMEM_LOG_ERROR, LAYER, "%s", shmemi_trace_damage(pool, &b, at, text));
+    }
     b.user = b.start + front;
     b.trace.asked = r->bytes;
     shmemi_trace_begin(pool, &b, site);

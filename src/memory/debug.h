@@ -37,7 +37,7 @@ shmem_status_t shmemi_debug_give(shmemi_pool_t *pool, void *block);
 shmem_status_t shmemi_debug_hold(shmemi_pool_t *pool, void *block);
 shmem_status_t shmemi_debug_root_set(shmemi_pool_t *pool, void *block);
 
-/* As shmemi_pool_check(), and the guards of all blocks. */
+/* As shmemi_pool_check(), and the guards of all blocks, and the poison of free objects of spans. */
 shmem_status_t shmemi_debug_check(shmemi_pool_t *pool);
 
 /* Log, and count, which blocks that this client owns through the view have overwritten guards.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Debug pools as a whole: the guards of all blocks, and what this process has in them. */
+/* Debug pools as a whole: the guards of all blocks, the poison of small free ones, and what this
+ * process has in them. */
 #include <time.h>
 
 #include "base/log.h"
@@ -16,7 +17,7 @@ enum {
     LINES = 16          /* blocks that are told of */
 };
 
-/* ---- guards ---- */
+/* ---- guards and poison ---- */
 
 typedef struct check {
     shmemi_pool_t *pool;
@@ -27,6 +28,14 @@ typedef struct check {
         int64_t at;
     } first[LINES];
 } check_t;
+
+/* Was a free block written to? One that is handed out meanwhile is forgotten. */
+static bool is_touched(const check_t *c, shmemi_traced_t *b, int64_t *at)
+{
+    return shmemi_trace_read(c->pool, b) &&
+           shmemi_trace_state(b->trace.state) >= SHMEMI_TRACE_FREED &&
+           shmemi_trace_is_touched(b, at) && shmemi_trace_is_same(b);
+}
 
 /* The walk holds the arena's lock: when one block was found, others without a trace are not waited
  * for, since they would change nothing in what is said. */
@@ -49,9 +58,10 @@ static void check_block(void *arg, const shmemi_walked_t *walked)
     check_t *c = arg;
     shmemi_traced_t b = {.start = walked->start, .bytes = walked->bytes};
     int64_t at = 0;
-    if (c->own && (walked->owner != c->pool->owner || walked->task != c->pool->task))
+    if (c->own &&
+        (walked->free || walked->owner != c->pool->owner || walked->task != c->pool->task))
         return;
-    if (!is_spoiled(c, &b, &at))
+    if (walked->free ? !is_touched(c, &b, &at) : !is_spoiled(c, &b, &at))
         return;
     if (b.known)
         shmemi_trace_report(c->pool, &b);
@@ -101,7 +111,8 @@ static void add_own(void *arg, const shmemi_walked_t *walked)
 {
     sum_t *s = arg;
     shmemi_traced_t b = {.start = walked->start, .bytes = walked->bytes};
-    if (!shmemi_trace_read(s->pool, &b) || b.trace.allocated.client != s->pool->owner ||
+    if (walked->free || !shmemi_trace_read(s->pool, &b) ||
+        b.trace.allocated.client != s->pool->owner ||
         shmemi_trace_state(b.trace.state) >= SHMEMI_TRACE_FREEING)
         return;
     s->blocks++;

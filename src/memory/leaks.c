@@ -43,7 +43,7 @@ static void add(void *arg, const shmemi_walked_t *walked)
 {
     leaks_t *l = arg;
     shmemi_traced_t b = {.start = walked->start, .bytes = walked->bytes};
-    if (walked->owner != l->pool->owner || walked->task != l->pool->task)
+    if (walked->free || walked->owner != l->pool->owner || walked->task != l->pool->task)
         return;
     if (!l->pool->header->debug) {
         l->blocks++;

@@ -67,9 +67,9 @@ static void fill_words(unsigned char *at, uint64_t bytes, uint64_t word)
         atomic_store_explicit((_Atomic uint64_t *)(void *)(at + i), word, memory_order_relaxed);
 }
 
-static uint64_t word_at(const unsigned char *at)
+static RACY uint64_t word_at(const unsigned char *at)
 {
-    return atomic_load_explicit((const _Atomic uint64_t *)(const void *)at, memory_order_relaxed);
+    return LOAD(uint64_t, at, relaxed);
 }
 
 /* ---- the record ---- */
@@ -133,9 +133,13 @@ static RACY void words_read(shmemi_traced_t *b)
 
 RACY bool shmemi_trace_is_same(const shmemi_traced_t *b)
 {
-    /* SYNC trace-state: acquire, if it is being freed now the guards were good before; pairs with
-     * release in publish() */
-    return LOAD(uint64_t, words_of(b), acquire) == b->trace.state;
+    const _Atomic uint64_t *words = words_of(b);
+    shmemi_full_fence(); /* the bytes were read before; pairs with those in begin() and end() */
+    /* SYNC trace-state: acquire, the time of the event is read after it; pairs with release in
+     * publish() */
+    return LOAD(uint64_t, words, acquire) == b->trace.state &&
+           LOAD(uint64_t, words + offsetof(shmemi_trace_t, freed.check) / 8, relaxed) ==
+               b->trace.freed.check;
 }
 
 static void publish(shmemi_pool_t *pool, const shmemi_traced_t *b, shmemi_trace_state_t state)
@@ -188,12 +192,19 @@ const char *shmemi_trace_describe(const shmemi_pool_t *pool, const shmemi_trace_
 const char *shmemi_trace_damage(const shmemi_pool_t *pool, const shmemi_traced_t *b, int64_t at,
                                 char text[SHMEMI_DAMAGE_TEXT])
 {
-    char allocated[SHMEMI_EVENT_TEXT];
+    char allocated[SHMEMI_EVENT_TEXT], freed[SHMEMI_EVENT_TEXT];
     if (!b->known)
         snprintf(text, SHMEMI_DAMAGE_TEXT,
                  "the trace of the block of %llu bytes (with guards) at %p was overwritten: who "
                  "allocated it is not known",
                  (unsigned long long)b->bytes, (void *)b->start);
+    else if (shmemi_trace_state(b->trace.state) >= SHMEMI_TRACE_FREED)
+        snprintf(text, SHMEMI_DAMAGE_TEXT,
+                 "written after free: byte %lld of the block of %llu bytes at %p was changed after "
+                 "it had been freed at %s; it had been allocated at %s",
+                 (long long)at, (unsigned long long)b->trace.asked, (void *)b->user,
+                 shmemi_trace_describe(pool, &b->trace.freed, freed),
+                 shmemi_trace_describe(pool, &b->trace.allocated, allocated));
     else
         snprintf(text, SHMEMI_DAMAGE_TEXT,
                  "written %s of the block of %llu bytes at %p: byte %lld is the %s one that was "
@@ -207,13 +218,15 @@ const char *shmemi_trace_damage(const shmemi_pool_t *pool, const shmemi_traced_t
 void shmemi_trace_report(shmemi_pool_t *pool, const shmemi_traced_t *b)
 {
     uint64_t word = b->trace.state;
-    if (shmemi_trace_state(word) != SHMEMI_TRACE_ALLOCATED)
+    bool live = shmemi_trace_state(word) == SHMEMI_TRACE_ALLOCATED;
+    if (!live && shmemi_trace_state(word) != SHMEMI_TRACE_FREED)
         return;
     /* SYNC trace-state: acq_rel, pairs with acquire in words_read() */
     if (atomic_compare_exchange_strong_explicit(words_of(b), &word,
-                                                (word & ~(uint64_t)15) | SHMEMI_TRACE_REPORTED,
+                                                word + 1, /* REPORTED, or TOUCHED */
                                                 memory_order_acq_rel, memory_order_relaxed))
-        atomic_fetch_add_explicit(&pool->header->overruns, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(live ? &pool->header->overruns : &pool->header->uses_after_free,
+                                  1, memory_order_relaxed);
 }
 
 /* ---- finding ---- */
@@ -294,6 +307,7 @@ void shmemi_trace_begin(shmemi_pool_t *pool, shmemi_traced_t *b, const void *sit
     shmemi_trace_t *t = &b->trace;
     atomic_store_explicit(words_of(b), SHMEMI_TRACE_NONE, memory_order_relaxed);
     SHMEMI_KILL_POINT("memory.debug.begun");
+    shmemi_full_fence(); /* who reads what follows sees that; pairs with shmemi_trace_is_same() */
     t->start = (uint64_t)(b->start - pool->data);
     t->bytes = b->bytes;
     t->front = (uint64_t)(b->user - b->start);
@@ -313,6 +327,7 @@ void shmemi_trace_begin(shmemi_pool_t *pool, shmemi_traced_t *b, const void *sit
 void shmemi_trace_end(shmemi_pool_t *pool, shmemi_traced_t *b, const void *site)
 {
     shmemi_trace_t *t = &b->trace;
+    shmemi_full_fence(); /* FREEING first; pairs with that in shmemi_trace_is_same() */
     event_fill(pool, &t->freed, site);
     t->freed.check = sum_of(t, &t->freed);
     words_write(b, offsetof(shmemi_trace_t, freed) / 8, TRACE_WORDS);

@@ -9,8 +9,8 @@
  *               front is a multiple of the block's alignment
  *               the finder (16 bytes) leads from the user's pointer to the trace
  *               state ALLOCATED or REPORTED  =>  trace, finder and guards are complete
- *               state FREED  =>  everything but trace and finder holds the block's poison: words
- *               with a part of its check sum, so that the poison of different blocks differs
+ *               state FREED or TOUCHED  =>  everything but trace and finder holds the block's
+ * poison: words with a part of its check sum, so that the poison of different blocks differs
  *
  * The record is in shared memory and in the reach of every stray write: it is copied, its check
  * sums and its places are verified, before anything in it is used.
@@ -33,7 +33,8 @@ typedef enum shmemi_trace_state {
     SHMEMI_TRACE_ALLOCATED,
     SHMEMI_TRACE_REPORTED, /* the same, its guards were found overwritten */
     SHMEMI_TRACE_FREEING,
-    SHMEMI_TRACE_FREED
+    SHMEMI_TRACE_FREED,
+    SHMEMI_TRACE_TOUCHED /* the same, its poison was found overwritten */
 } shmemi_trace_state_t;
 
 /* One event in a block's life. */
@@ -70,7 +71,8 @@ static inline shmemi_trace_state_t shmemi_trace_state(uint64_t word)
 
 /* The word in shared memory that holds the state. */
 _Atomic uint64_t *shmemi_trace_word(const shmemi_traced_t *block);
-/* Is the state still what it was when the trace was read? */
+/* Was the block neither freed nor allocated since the trace was read? What was read of its bytes in
+ * between belongs to it then. */
 bool shmemi_trace_is_same(const shmemi_traced_t *block);
 /* The word for `state` by this client. */
 uint64_t shmemi_trace_word_of(const shmemi_pool_t *pool, shmemi_trace_state_t state);
@@ -90,9 +92,10 @@ void shmemi_trace_end(shmemi_pool_t *pool, shmemi_traced_t *block, const void *s
 /* The byte of the guards and the finder nearest to the user's bytes that was changed, relative to
  * the user's first byte, into *at: before them, else behind them. False: all are intact. */
 bool shmemi_trace_is_damaged(const shmemi_traced_t *block, int64_t *at);
-/* The first byte of the poison of a FREED block that was changed. False, too, when there are guards
- * or the poison of another block in it: its memory was part of another one meanwhile; pages without
- * any poison are not looked at: the library had them in use, or returned them to the system. */
+/* The first byte of the poison of a FREED or TOUCHED block that was changed. False, too, when there
+ * are guards or the poison of another block in it: its memory was part of another one meanwhile;
+ * pages without any poison are not looked at: the library had them in use, or returned them to the
+ * system. */
 bool shmemi_trace_is_touched(const shmemi_traced_t *block, int64_t *at);
 
 /* "main+0x1a2b (function) by process 4711 (PE 0 of 2)" into text; returns text. */
@@ -100,12 +103,12 @@ enum { SHMEMI_EVENT_TEXT = 256 };
 const char *shmemi_trace_describe(const shmemi_pool_t *pool, const shmemi_trace_event_t *event,
                                   char text[SHMEMI_EVENT_TEXT]);
 
-/* The sentence about an allocated block that was written to outside of the user's bytes: damaged at
- * `at`, or without a valid trace. Returns text. */
-enum { SHMEMI_DAMAGE_TEXT = 512 };
+/* The sentence about a block that was written to at `at`, which is none of the user's bytes as long
+ * as it is allocated, or that has no valid trace. Returns text. */
+enum { SHMEMI_DAMAGE_TEXT = 600 };
 const char *shmemi_trace_damage(const shmemi_pool_t *pool, const shmemi_traced_t *block, int64_t at,
                                 char text[SHMEMI_DAMAGE_TEXT]);
-/* Count the overrun of an ALLOCATED block, once: it is REPORTED then. */
+/* Count the overrun of an ALLOCATED block, once: it is REPORTED then; FREED becomes TOUCHED. */
 void shmemi_trace_report(shmemi_pool_t *pool, const shmemi_traced_t *block);
 
 #endif

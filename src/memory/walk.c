@@ -37,12 +37,13 @@ static shmem_status_t visit_objects(const walk_t *w, uint32_t page, uint64_t hea
     for (uint32_t i = 0; i < c->count && !status; i++) {
         /* SYNC owners-word: acquire, pairs with release in swap() */
         uint64_t word = words ? atomic_load_explicit(&words[i], memory_order_acquire) : 0;
-        if (shmemi_span_is_free(span, i) || word & SHMEMI_OWNERS_FREEING)
+        if (word & SHMEMI_OWNERS_FREEING)
             continue;
         bool own = word && shmemi_word_owner(word) != SHMEMI_OWNER_POOL;
         const shmemi_walked_t block = {
             arena->data + ((uint64_t)page << SHMEMI_PAGE_SHIFT) + (uint64_t)i * c->size, c->size,
-            shmemi_word_owner(word ? word : head), own ? word & SHMEMI_OWNERS_TASK : task};
+            shmemi_word_owner(word ? word : head), own ? word & SHMEMI_OWNERS_TASK : task,
+            shmemi_span_is_free(span, i)};
         w->visit(w->arg, &block);
     }
     return status;
@@ -58,9 +59,9 @@ static shmem_status_t visit_locked(const walk_t *w)
         uint32_t pages = shmemi_buddy_length(arena, p, word);
         if (!pages)
             return impossible(w, p);
-        const shmemi_walked_t block = {arena->data + (page << SHMEMI_PAGE_SHIFT),
-                                       (uint64_t)pages << SHMEMI_PAGE_SHIFT,
-                                       shmemi_word_owner(word), shmemi_charge_task(arena, p)};
+        const shmemi_walked_t block = {
+            arena->data + (page << SHMEMI_PAGE_SHIFT), (uint64_t)pages << SHMEMI_PAGE_SHIFT,
+            shmemi_word_owner(word), shmemi_charge_task(arena, p), false};
         if (shmemi_word_kind(word) == SHMEMI_PAGE_USED)
             w->visit(w->arg, &block);
         else if (shmemi_word_kind(word) == SHMEMI_PAGE_SPAN)

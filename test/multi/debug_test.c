@@ -231,6 +231,35 @@ static void writes_after_free(void)
     done(pool);
 }
 
+/* Small blocks that are not handed out again: a check finds what was written to them. */
+static void checking_free_blocks(void)
+{
+    shmem_pool_t pool = pool_of(16 << 20);
+    char *first = site_one(pool, 1000), *second = site_two(pool, 1000);
+    site_free(pool, first);
+    site_free(pool, second);
+    CHECK_OK(shmem_pool_check(pool));
+    first[17] ^= 1;
+    second[999] ^= 1;
+    for (int i = 0; i < 2; i++) { /* counted once */
+        CHECK_STATUS(shmem_pool_check(pool), SHMEM_ERR_CORRUPT);
+        detail_has("written after free", "(site_free)");
+        CHECK_EQ(info_of(pool).uses_after_free, 2);
+    }
+    CHECK_STATUS(shmem_pool_free(pool, first), SHMEM_ERR_DOUBLE_FREE);
+    void *block[2] = {site_one(pool, 1000), site_one(pool, 1000)};
+    CHECK(block[0] == first || block[1] == first);
+    line_with("byte 17 of the block", "(site_one)");
+    line_with("byte 999 of the block", "(site_two)");
+    CHECK_OK(shmem_pool_check(pool));
+    for (int i = 0; i < 2; i++)
+        site_free(pool, block[i]);
+    CHECK_EQ(info_of(pool).uses_after_free, 2);
+    CHECK_EQ(info_of(pool).overruns, 0);
+    CHECK_EQ(used(pool), 0);
+    done(pool);
+}
+
 /* Memory goes through all kinds of hands: nothing is taken for a mistake. */
 static void no_false_alarms(void)
 {
@@ -258,6 +287,8 @@ static void no_false_alarms(void)
             CHECK_OK(shmem_pool_give(pool, block[k].at));
         if (r >> 60 == 5)
             CHECK_OK(shmem_pool_trim(pool));
+        if (i % 50 == 0)
+            CHECK_OK(shmem_pool_check(pool));
     }
     CHECK_OK(shmem_pool_check(pool));
     for (int k = 0; k < BLOCKS; k++)
@@ -370,6 +401,7 @@ static void cases(void)
     RUN(double_frees);
     RUN(wrong_pointers);
     RUN(writes_after_free);
+    RUN(checking_free_blocks);
     RUN(no_false_alarms);
     RUN(overruns_until_close);
     RUN(many_overruns_until_close);

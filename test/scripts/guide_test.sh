@@ -40,6 +40,16 @@ sed -n 's/^| `\(SHMEM_ERR_[A-Z_]*\)`.*/\1/p' "$pools" | while read -r code; do
   grep -q "X($code," "$SOURCE_DIR/include/shmem/status.h" || fail "there is no $code"
 done || exit 1
 
+# what a debug pool says of the mistakes, but for addresses
+same() { sed -E 's/0x[0-9a-f]+/0x/g; s/process [0-9]+/process N/g' "$1"; }
+block "$pools" 'file: mistakes.c' > "$scratch/mistakes.c"
+build mistakes
+expect 0 env SHMEM_DEBUG=yes "$scratch/mistakes"
+block "$pools" 'output: SHMEM_DEBUG=yes ./mistakes' > "$scratch/wanted"
+diff <(same "$scratch/wanted") <(same "$scratch/err") || fail "debug pools say something else than pools.md"
+expect 0 env SHMEM_DEBUG=yes SHMEM_LOG=off "$scratch/mistakes"
+silent err
+
 # the table: each error with a sentence that contains the words that the guide promises
 says_guide() { # status name, words: in the library's answer and in the guide
   grep -qF "$2" "$guide" || fail "the guide does not say '$2'"
