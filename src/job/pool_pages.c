@@ -31,19 +31,24 @@ shmem_status_t shmemi_pool_pages_map(shmemi_pool_view_t *view)
 typedef shmem_status_t range_t(uint64_t bytes, int nodes, int index, uint64_t *offset,
                                uint64_t *length);
 
+/* Whole pages of the file: of hugetlb pages with bookkeeping of two arenas the latter's node has
+ * one. Data begins on a border of such pages. */
 static shmem_status_t bind_range(const shmemi_pool_view_t *view, range_t *range, uint64_t capacity,
                                  shmem_topology_t topology, int index)
 {
-    uint64_t offset, length;
+    uint64_t offset, length, page = view->segment.page_bytes;
     shmem_topology_node_t node;
     shmem_status_t status =
         range(capacity, shmem_topology_nodes(topology), index, &offset, &length);
     if (!status)
         status = shmem_topology_node(topology, index, &node);
-    if (!status)
-        status = shmemi_topo_bind(topology, (char *)view->memory + offset, length, index,
-                                  node.total_bytes != 0);
-    return status;
+    if (status)
+        return status;
+    uint64_t begin = offset / page * page, end = (offset + length + page - 1) / page * page;
+    if (end > view->segment.bytes)
+        end = view->segment.bytes;
+    return shmemi_topo_bind(topology, (char *)view->memory + begin, end - begin, index,
+                            node.total_bytes != 0);
 }
 
 /* All of the arenas, also where they have no memory yet. */
