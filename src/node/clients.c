@@ -107,7 +107,9 @@ static void note(shmem_server_t server, shmemi_peer_t *peer, const shmemi_wire_h
     record->lacks_membarrier = peer->lacks_membarrier;
     record->who = peer->who;
     record->death = 0;
-    record->answered = 0;
+    record->answered = record->tries = 0;
+    record->arrival = ++server->state->arrivals;
+    atomic_store_explicit(&record->awaited, 0, memory_order_relaxed);
     memcpy(record->name, peer->name, sizeof record->name);
     record->request.hello = *hello;
     shmemi_state_peer_publish(server->state, peer->slot);

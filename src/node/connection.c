@@ -20,6 +20,8 @@
 
 #define LAYER "node"
 
+enum { TRIES = 3 }; /* to do a request that a predecessor left: it may be what ends servers */
+
 /* ---- accept ---- */
 
 static void say_no(int fd, shmem_status_t status, const char *text)
@@ -154,6 +156,7 @@ shmem_status_t shmemi_connection_answer(shmem_server_t server, shmemi_peer_t *pe
     if (peer->record) {
         peer->record->answered = peer->record->request.header.sequence;
         peer->record->request.header.magic = 0; /* whatever comes now is not done twice */
+        peer->record->arrival = UINT64_MAX;
     }
     if (status == SHMEM_OK || status == SHMEM_ERR_SERVER_LOST)
         return SHMEM_OK; /* who has closed may have left last words, and then finds the end, too */
@@ -270,15 +273,22 @@ void shmemi_connection_redo(shmem_server_t server, shmemi_peer_t *peer)
 {
     const shmemi_wire_message_t *request = &peer->record->request;
     uint32_t sequence = request->header.sequence;
-    if (!request->header.magic)
+    if (!request->header.magic || peer->awaited)
         return;
     shmem_status_t status = shmemi_wire_check(request, request->header.bytes);
+    if (status == SHMEM_OK && peer->record->tries == TRIES)
+        status = shmemi_quiet(SHMEM_ERR_SYSTEM, LAYER, "%d node servers ended while they did this",
+                              TRIES);
+    peer->record->tries++;
     if (status == SHMEM_OK && !is_new(peer, sequence))
         peer->record->request.header.magic = 0; /* answered, but for the last step */
     else if (status == SHMEM_OK && request->header.type == SHMEMI_WIRE_HELLO)
         shmemi_clients_welcome(server, peer, sequence);
-    else if (status || !serve(server, peer, request))
+    else if (status)
+        part(server, peer, sequence, status);
+    else if (!serve(server, peer, request))
         part(server, peer, sequence, SHMEM_ERR_PROTOCOL);
+    peer->record->tries = 0;
 }
 
 /* A client's request is received where it outlives the server. */
@@ -306,6 +316,10 @@ bool shmemi_connection_receive(shmem_server_t server, shmemi_peer_t *peer)
         return true;
     }
     SHMEMI_KILL_POINT("node.receive.received");
+    if (peer->record) {
+        peer->record->arrival = ++server->state->arrivals;
+        peer->record->tries = 0;
+    }
     status = shmemi_wire_check(message, got);
     if (status)
         part(server, peer, got >= sizeof message->header ? message->header.sequence : 0, status);

@@ -8,7 +8,9 @@
  *   a segment that nobody has open           dropped
  *   what the roster says of slots            written anew, as the records say
  *   a record whose process has ended         its pidfd says so in the first turn: repaired
- *   a request without an answer              done once more (segments.c knows what was done)
+ *   a segment that is waited for             handed over, or made once more
+ *   another request without an answer        done once more, in the order in which they came
+ *                                            (segments.c knows what was done)
  *   blocks of dead clients, the killed       swept in all pools
  *   server's own among them
  *
@@ -270,6 +272,25 @@ static shmem_status_t load_holds(shmem_server_t server, const numbered_t *sorted
     return SHMEM_OK;
 }
 
+/* Who waits for a segment goes on waiting. */
+static void load_awaited(shmem_server_t server, const numbered_t *sorted, uint32_t count)
+{
+    for (shmemi_peer_t *peer = server->attached.first; peer; peer = peer->next) {
+        shmemi_state_peer_t *record = peer->record;
+        uint32_t sequence = record->request.header.sequence;
+        /* SYNC state-awaited: acquire, pairs with release in shmemi_state_await() */
+        uint64_t id = atomic_load_explicit(&record->awaited, memory_order_acquire);
+        numbered_t wanted = {id, 0, NULL};
+        const numbered_t *found = bsearch(&wanted, sorted, count, sizeof *sorted, by_id);
+        if (!found || !record->request.header.magic || record->answered == sequence ||
+            record->wish.sequence != sequence)
+            continue;
+        peer->awaited = found->entry;
+        peer->wish = record->wish;
+        found->entry->waiting++;
+    }
+}
+
 static shmem_status_t load(shmem_server_t server)
 {
     uint32_t count = 0;
@@ -282,6 +303,8 @@ static shmem_status_t load(shmem_server_t server)
         status = load_peers(server);
     if (status == SHMEM_OK)
         status = load_holds(server, sorted, count);
+    if (status == SHMEM_OK)
+        load_awaited(server, sorted, count);
     free(sorted);
     return status;
 }
@@ -293,21 +316,46 @@ static void tidy_segments(shmem_server_t server)
     shmemi_entry_t *next;
     for (shmemi_entry_t *entry = server->table.all; entry; entry = next) {
         next = entry->newer;
-        if (!shmemi_table_drop_unused(&server->table, entry) &&
+        if (!shmemi_table_drop_unused(&server->table, entry) && entry->fd >= 0 &&
             entry->spec.kind == SHMEMI_SEGMENT_POOL)
             shmemi_death_sweep(server, entry);
     }
 }
 
-static void redo_requests(shmem_server_t server)
+static int by_arrival(const void *a, const void *b)
 {
-    shmemi_peer_t *next;
-    server->redoing = true;
-    for (shmemi_peer_t *peer = server->attached.first; peer; peer = next) {
-        next = peer->next;
-        shmemi_connection_redo(server, peer);
+    const shmemi_peer_t *const *x = a, *const *y = b;
+    uint64_t first = (*x)->record->arrival, second = (*y)->record->arrival;
+    return first < second ? -1 : first > second;
+}
+
+static void continue_awaited(shmem_server_t server)
+{
+    shmemi_entry_t *next;
+    for (shmemi_entry_t *entry = server->table.all; entry; entry = next) {
+        next = entry->newer;
+        if (entry->waiting)
+            shmemi_segments_continue(server, entry);
     }
+}
+
+/* A peer that ends by its request is buried, not freed. */
+static shmem_status_t redo_requests(shmem_server_t server)
+{
+    size_t n = 0;
+    shmemi_peer_t **peers = malloc((server->clients + 1) * sizeof(shmemi_peer_t *));
+    if (!peers)
+        return shmemi_quiet(SHMEM_ERR_NOMEM, LAYER, "no memory to sort requests");
+    for (shmemi_peer_t *peer = server->attached.first; peer; peer = peer->next)
+        peers[n++] = peer;
+    qsort(peers, n, sizeof(shmemi_peer_t *), by_arrival);
+    server->redoing = true;
+    continue_awaited(server);
+    for (size_t i = 0; i < n; i++)
+        shmemi_connection_redo(server, peers[i]);
     server->redoing = false;
+    free(peers);
+    return SHMEM_OK;
 }
 
 shmem_status_t shmemi_resume(shmem_server_t server)
@@ -327,7 +375,9 @@ shmem_status_t shmemi_resume(shmem_server_t server)
     shmemi_home_resume(server);
     tidy_segments(server);
     SHMEMI_KILL_POINT("node.resume.tidied");
-    redo_requests(server);
+    status = redo_requests(server);
+    if (status)
+        return status;
     shmemi_log(SHMEM_LOG_WARN, LAYER,
                "process %d is the node server at %s now: %u clients, %llu "
                "segments",

@@ -97,6 +97,7 @@ static void hand_over_or_await(shmem_server_t server, shmemi_peer_t *peer, shmem
     peer->awaited = entry;
     peer->wish = wish;
     entry->waiting++;
+    shmemi_state_await(peer->record, entry->id, &wish);
 }
 
 void shmemi_segments_settle(shmem_server_t server, shmemi_entry_t *entry, shmem_status_t status,
@@ -215,7 +216,9 @@ static void create_new(shmem_server_t server, shmemi_peer_t *peer, const shmemi_
         shmemi_connection_refuse(server, peer, sequence, status);
         return;
     }
-    if (!takes_long(spec) || shmemi_reserve_start(server, entry) != SHMEM_OK)
+    if (takes_long(spec) && shmemi_reserve_start(server, entry) == SHMEM_OK)
+        shmemi_state_segment_save(server->state, entry);
+    else
         status = make_now(server, entry);
     if (status == SHMEM_OK)
         hand_over_or_await(server, peer, entry,
@@ -225,13 +228,21 @@ static void create_new(shmem_server_t server, shmemi_peer_t *peer, const shmemi_
     shmemi_table_drop_unused(&server->table, entry);
 }
 
+void shmemi_segments_continue(shmem_server_t server, shmemi_entry_t *entry)
+{
+    shmem_status_t status = SHMEM_OK;
+    if (entry->fd < 0 && shmemi_reserve_start(server, entry) == SHMEM_OK)
+        return;
+    if (entry->fd < 0)
+        status = make_now(server, entry);
+    shmemi_segments_settle(server, entry, status, shmem_error_detail()->text);
+}
+
 void shmemi_segments_create(shmem_server_t server, shmemi_peer_t *peer,
                             const shmemi_wire_create_t *request)
 {
-    shmemi_spec_t spec = {.uid = peer->who.uid,
-                          .gid = peer->who.gid,
-                          .slot = peer->slot,
-                          .epoch = peer->epoch};
+    shmemi_spec_t spec = {
+        .uid = peer->who.uid, .gid = peer->who.gid, .slot = peer->slot, .epoch = peer->epoch};
     uint32_t sequence = request->header.sequence;
     shmem_status_t status = create_check(request, &spec);
     shmemi_entry_t *entry = NULL;
@@ -265,7 +276,7 @@ void shmemi_segments_open(shmem_server_t server, shmemi_peer_t *peer,
         status = shmemi_quiet(SHMEM_ERR_INVALID, LAYER, "rights %u to open a segment are unknown",
                               request->rights);
     else if (!shmemi_wire_name(request->name, sizeof request->name, request->name_bytes, name) ||
-        !shmemi_wire_name_is_valid(name))
+             !shmemi_wire_name_is_valid(name))
         status =
             shmemi_quiet(SHMEM_ERR_INVALID, LAYER, "the name of the segment to open is not one");
     else if (!(entry = shmemi_table_find(&server->table, name)))

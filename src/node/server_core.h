@@ -66,12 +66,6 @@ typedef struct shmemi_source {
     struct shmemi_peer *peer; /* of SOCKET and LIFE */
 } shmemi_source_t;
 
-/* What a client waits for, or gets. */
-typedef struct shmemi_wish {
-    uint32_t sequence, rights;
-    bool creates;
-} shmemi_wish_t;
-
 /* A client's openings of one segment. */
 typedef struct shmemi_hold {
     struct shmemi_hold *next;
@@ -221,6 +215,8 @@ void shmemi_segments_close(shmem_server_t server, shmemi_peer_t *peer,
 void shmemi_segments_wait_no_more(shmemi_peer_t *peer);
 /* The peer ends: drop all that it has open or waits for. */
 void shmemi_segments_release(shmem_server_t server, shmemi_peer_t *peer);
+/* In a successor: the entry that somebody waits for is ready, or it is made once more. */
+void shmemi_segments_continue(shmem_server_t server, shmemi_entry_t *entry);
 /* A PENDING entry is ready (status 0) or failed (`text`): answer all who wait. */
 void shmemi_segments_settle(shmem_server_t server, shmemi_entry_t *entry, shmem_status_t status,
                             const char *text);

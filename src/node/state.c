@@ -106,6 +106,17 @@ void shmemi_state_hold_set(shmemi_state_t *state, uint32_t index, uint64_t word)
 
 /* ---- peers ---- */
 
+void shmemi_state_await(shmemi_state_peer_t *peer, uint64_t segment, const shmemi_wish_t *wish)
+{
+    /* SYNC state-awaited: release, pairs with acquire in load_awaited() */
+    atomic_store_explicit(&peer->awaited, 0, memory_order_release);
+    atomic_signal_fence(memory_order_seq_cst);
+    peer->wish = *wish;
+    /* SYNC state-awaited: release, pairs with acquire in load_awaited() */
+    atomic_store_explicit(&peer->awaited, segment, memory_order_release);
+    SHMEMI_KILL_POINT("node.state.awaited");
+}
+
 void shmemi_state_peer_publish(shmemi_state_t *state, uint32_t slot)
 {
     if (state->peers_used < slot)

@@ -12,6 +12,9 @@
  *               is not 0: it is received here, and cleared after the answer
  *               sequence(s, n + 1) is after sequence(s, n), and `answered` is that of the last
  *               request of client s that was answered
+ *               arrival orders the unanswered requests; UINT64_MAX: received, but not numbered yet
+ *               awaited is the id of a segment that the unanswered request waits for, which may be
+ *               PENDING still, if wish.sequence is that request's number; else it means nothing
  *               a hold's word says which request changed it last, so that doing an unanswered
  *               request once more changes nothing twice; no other request has its number
  *
@@ -31,6 +34,12 @@
 
 enum { SHMEMI_STATE_HOLDS = 1048576 }; /* (client, segment) pairs of one server */
 
+/* What a client waits for, or gets. */
+typedef struct shmemi_wish {
+    uint32_t sequence, rights;
+    bool creates;
+} shmemi_wish_t;
+
 typedef struct shmemi_state_segment {
     _Atomic uint32_t valid; /* 0: free; 1, 2: which copy */
     uint32_t next_free;
@@ -39,10 +48,14 @@ typedef struct shmemi_state_segment {
 
 typedef struct shmemi_state_peer {
     _Atomic uint32_t used;
-    uint32_t epoch; /* of the client, or of the last one; 0: there was none */
+    uint32_t epoch;   /* of the client, or of the last one; 0: there was none */
     int socket, life; /* descriptors; socket -1: a suspect */
     bool lacks_membarrier;
     uint32_t answered; /* sequence of the last request that was */
+    uint32_t tries;    /* of doing the request once more that did not come to an end */
+    uint64_t arrival;
+    _Atomic uint64_t awaited;
+    shmemi_wish_t wish;
     shmemi_credentials_t who;
     uint64_t death; /* it was the death of this number; 0: none yet */
     char name[SHMEMI_CLIENT_NAME];
@@ -59,7 +72,7 @@ typedef struct shmemi_state_hold {
 
 typedef struct shmemi_state {
     int server_life, keeper_life; /* pidfds; -1: none */
-    uint64_t next_id, deaths, reclaimed;
+    uint64_t next_id, deaths, reclaimed, arrivals;
     uint32_t thread_limit;
     uint32_t server_epoch; /* of slot 0 */
     bool had_client;
@@ -92,6 +105,9 @@ void shmemi_state_segment_drop(shmemi_state_t *state, shmemi_entry_t *entry);
 uint32_t shmemi_state_hold_take(shmemi_state_t *state, uint32_t slot, uint64_t segment);
 /* word 0: the record is free afterwards. */
 void shmemi_state_hold_set(shmemi_state_t *state, uint32_t index, uint64_t word);
+
+/* The slot's request waits for this segment. */
+void shmemi_state_await(shmemi_state_peer_t *peer, uint64_t segment, const shmemi_wish_t *wish);
 
 /* Make the record of a slot valid that has been filled in; make it free. */
 void shmemi_state_peer_publish(shmemi_state_t *state, uint32_t slot);

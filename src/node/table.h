@@ -54,7 +54,7 @@ typedef struct shmemi_entry {
     int fd; /* -1: PENDING */
     uint32_t opens, users, waiting;
     bool growing;    /* by a thread */
-    uint32_t record; /* of the state that outlives the server; 0: PENDING */
+    uint32_t record; /* of the state that outlives the server; 0: none yet */
 } shmemi_entry_t;
 
 typedef struct shmemi_table {

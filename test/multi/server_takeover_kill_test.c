@@ -32,6 +32,7 @@ static const char *const points[] = {
     "node.state.segment.written",
     "node.state.segment.dropped",
     "node.state.hold",
+    "node.state.awaited",
     "node.state.peer.published",
     "node.state.peer.dropped",
     "sync.roster.client_set.filled",

@@ -172,6 +172,112 @@ static void deaths_meanwhile(void)
     takeover_all_gone();
 }
 
+static int raw_client(const fixture_server_t *f)
+{
+    shmemi_wire_message_t m;
+    int fd = fixture_raw(f);
+    fixture_hello(&m);
+    CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+    CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_welcome_t));
+    return fd;
+}
+
+/* Begin to make a segment that takes long. */
+static void ask_for_big(int fd, shmemi_client_t *witness)
+{
+    shmemi_wire_message_t m;
+    shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_CREATE, fixture_next());
+    m.create.bytes = 192 << 20;
+    m.create.flags = SHMEMI_CREATE_RESERVE;
+    m.create.huge = SHMEMI_HUGE_OFF;
+    m.create.node = -1;
+    m.create.name_bytes = 3;
+    memcpy(m.create.name, "big", 3);
+    CHECK(fixture_send(fd, &m, m.header.bytes, NULL, 0));
+    FIXTURE_AWAIT(witness, segments, 1);
+}
+
+static uint64_t expect_segment(int fd, uint32_t created)
+{
+    shmemi_wire_message_t m;
+    CHECK_EQ(fixture_receive(fd, &m), (int)sizeof(shmemi_wire_segment_t));
+    CHECK_EQ(m.segment.created, created);
+    return m.segment.id;
+}
+
+/* Who asked later has the lower slot. */
+static void waits_for_one_that_is_made(void)
+{
+    fixture_server_t *f = takeover_start("node.state.awaited", 2, false);
+    shmemi_wire_message_t m;
+    int later = raw_client(f), creator = raw_client(f);
+    shmemi_client_t *witness = fixture_attach(f);
+    ask_for_big(creator, witness);
+    shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_OPEN, fixture_next());
+    m.open.name_bytes = 3;
+    m.open.rights = SHMEMI_RIGHTS_READ;
+    memcpy(m.open.name, "big", 3);
+    CHECK(fixture_send(later, &m, m.header.bytes, NULL, 0));
+    CHECK_EQ(expect_segment(later, 0), expect_segment(creator, 1));
+    CHECK_EQ(fixture_counts(witness).segments, 1);
+    close(later);
+    close(creator);
+    shmemi_client_detach(witness);
+    CHECK(kill(atomic_load(&f->serves), SIGTERM) == 0); /* suspects would keep it */
+    takeover_all_gone();
+}
+
+static void unlinked_while_it_is_made(void)
+{
+    fixture_server_t *f = takeover_start(NULL, 0, false);
+    int creator = raw_client(f);
+    shmemi_segment_t other;
+    shmemi_client_t *witness = fixture_attach(f);
+    ask_for_big(creator, witness);
+    CHECK_OK(shmemi_client_segment_unlink(witness, "big", 0));
+    takeover_kill_server(f);
+    CHECK_STATUS(shmemi_client_segment_open(witness, "big", SHMEMI_RIGHTS_READ, &other),
+                 SHMEM_ERR_NOT_FOUND);
+    expect_segment(creator, 1);
+    CHECK_STATUS(shmemi_client_segment_open(witness, "big", SHMEMI_RIGHTS_READ, &other),
+                 SHMEM_ERR_NOT_FOUND);
+    close(creator);
+    shmemi_client_detach(witness);
+    CHECK(kill(atomic_load(&f->serves), SIGTERM) == 0);
+    takeover_all_gone();
+}
+
+/* A request that ends every server that does it ends with its own connection. */
+static void deadly_request(void)
+{
+    fixture_server_t *f = fixture_new();
+    f->takeover = f->exit_when_unused = f->fault_armed = f->fault_always = 1;
+    snprintf(f->fault, sizeof f->fault, "node.close.dropped");
+    f->action = SHMEMI_FAULT_KILL;
+    f->nth = 1;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    fixture_start(f);
+    int deadly = raw_client(f);
+    shmemi_client_t *witness = fixture_attach(f);
+    shmemi_wire_message_t m;
+    shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_CREATE, fixture_next());
+    m.create.bytes = 4096;
+    m.create.node = -1;
+    CHECK(fixture_send(deadly, &m, m.header.bytes, NULL, 0));
+    uint64_t id = expect_segment(deadly, 1);
+    shmemi_wire_begin(&m, SHMEMI_WIRE_SEGMENT_CLOSE, fixture_next());
+    m.close.id = id;
+    CHECK(fixture_send(deadly, &m, m.header.bytes, NULL, 0));
+    fixture_expect_error(deadly, SHMEM_ERR_SYSTEM, "node servers ended");
+    fixture_expect_closed(deadly);
+    close(deadly);
+    CHECK_EQ(fixture_counts(witness).suspects, 1);
+    CHECK_EQ(atomic_load(&f->takeovers), 4);
+    shmemi_client_detach(witness);
+    CHECK(kill(atomic_load(&f->serves), SIGTERM) == 0);
+    takeover_all_gone();
+}
+
 /* A client writes nonsense about others into the roster. */
 static void the_roster_is_not_believed(void)
 {
@@ -348,6 +454,9 @@ int main(void)
     RUN(no_keeper_to_be_had);
     RUN(given_up_when_it_crashes_always);
     RUN(deaths_meanwhile);
+    RUN(waits_for_one_that_is_made);
+    RUN(unlinked_while_it_is_made);
+    RUN(deadly_request);
     RUN(the_roster_is_not_believed);
     RUN(other_users_stay_out);
     RUN(access_stays);

@@ -44,6 +44,7 @@ typedef struct fixture_server {
     _Atomic int serves; /* the process that is the server now */
     _Atomic unsigned takeovers;
     unsigned crashes; /* successors that end at once */
+    int fault_always; /* every successor, too */
 } fixture_server_t;
 
 static shmem_server_t fixture_running;
@@ -65,7 +66,7 @@ static inline void fixture_taken_over(void *arg, shmem_server_event_t event, uin
     unsigned before = atomic_fetch_add(&f->takeovers, 1);
     if (before < f->crashes)
         raise(SIGKILL);
-    if (f->fault_later && before == 0)
+    if ((f->fault_later && before == 0) || f->fault_always)
         shmemi_fault_arm(f->fault, f->action, f->nth);
     atomic_store(&f->serves, pid);
 }
