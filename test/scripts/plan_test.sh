@@ -123,6 +123,14 @@ done
 expect 2 "$plan" "$scratch/nowhere.csv"
 says err 'cannot open'
 expect 3 "$plan" --svg "$scratch/no/folder.svg" "$scratch/plain.csv"
+expect 2 "$plan" --svg - "$scratch/plain.csv"
+# times are whole numbers, each at its place once, also where they are large
+printf 'lower,upper,size\n0,3,100\n3,6,80\n' > "$scratch/axis.csv"
+printf 'lower,upper,size\n1000000000000000000,1000000000000000003,100\n' > "$scratch/late.csv"
+expect 0 "$plan" --svg "$scratch/axis.svg" "$scratch/axis.csv"
+times=$(grep -o "<path d='M[0-9.]* 670 v5'.*</text>" "$scratch/axis.svg" | sed "s/.*'>//; s/<.*//" | tr '\n' ' ')
+[ "$times" = "0 1 2 3 4 5 6 " ] || fail "the axis of time says $times"
+expect 0 timeout 20 "$plan" --svg "$scratch/late.svg" "$scratch/late.csv"
 timeout 20 "$plan" "$fixtures/G.1048576.csv" --time-limit 0 > /dev/full 2> "$scratch/err"
 [ $? = 3 ] || fail "a full disk passed for success"
 

@@ -80,17 +80,73 @@ static void write_buffer(const table_t *table, size_t i, uint64_t offset, const 
     fputs("</g>\n", file);
 }
 
+/* The smallest of 1, 2 and 5 times a power of ten that gives at most TICKS steps: whole, as times
+ * and addresses are. */
+static double step_of(double length)
+{
+    double power = 1;
+    while (10 * power * TICKS < length)
+        power *= 10;
+    for (int i = 0; i < 3; i++) {
+        static const int factors[] = {1, 2, 5};
+        if (factors[i] * power * TICKS >= length)
+            return factors[i] * power;
+    }
+    return 10 * power;
+}
+
+/* The same in powers of two, which is what sizes of memory are. */
+static double byte_step_of(double bytes)
+{
+    double step = 1;
+    while (step * TICKS < bytes)
+        step *= 2;
+    return step;
+}
+
+/* "12", "384 KiB": what is a multiple of the unit. */
+static void write_bytes(double bytes, double step, FILE *file)
+{
+    static const char *const units[] = {"", " KiB", " MiB", " GiB", " TiB"};
+    int unit = 0;
+    for (; step >= 1024 && unit < 4; unit++, step /= 1024)
+        bytes /= 1024;
+    fprintf(file, "%.0f%s", bytes, units[unit]);
+}
+
+static void write_time_axis(const scale_t *scale, FILE *file)
+{
+    double step = step_of(scale->duration), last = scale->first + scale->duration;
+    double begin = step * (double)(int64_t)(scale->first / step);
+    for (int i = 0; i <= TICKS + 1;
+         i++) { /* counted: adding 1 to a large time may change nothing */
+        double time = begin + i * step;
+        double x = LEFT + (time - scale->first) / scale->duration * WIDTH;
+        const char *side = x > LEFT + 0.9 * WIDTH ? "e" : "m"; /* stays inside of the picture */
+        if (time >= scale->first && time <= last)
+            fprintf(file,
+                    "<path d='M%.1f %d v5' class='a'/><text x='%.1f' y='%d' class='%s'>%.0f"
+                    "</text>\n",
+                    x, TOP + HEIGHT, x, TOP + HEIGHT + 18, side, time);
+    }
+}
+
+static void write_address_axis(const scale_t *scale, FILE *file)
+{
+    double step = byte_step_of(scale->bytes);
+    for (double bytes = 0; bytes <= scale->bytes; bytes += step) {
+        double y = y_of(scale, bytes);
+        fprintf(file, "<path d='M%d %.1f h-5' class='a'/><text x='%d' y='%.1f' class='e'>", LEFT, y,
+                LEFT - 8, y + 4);
+        write_bytes(bytes, step, file);
+        fputs("</text>\n", file);
+    }
+}
+
 static void write_axes(const scale_t *scale, FILE *file)
 {
-    for (int i = 0; i <= TICKS; i++) {
-        double share = (double)i / TICKS, x = LEFT + share * WIDTH, y = TOP + HEIGHT * (1 - share);
-        fprintf(file,
-                "<path d='M%.1f %d v5 M%d %.1f h-5' class='a'/>"
-                "<text x='%.1f' y='%d' class='m'>%.0f</text>"
-                "<text x='%d' y='%.1f' class='e'>%.0f</text>\n",
-                x, TOP + HEIGHT, LEFT, y, x, TOP + HEIGHT + 18,
-                scale->first + share * scale->duration, LEFT - 8, y + 4, share * scale->bytes);
-    }
+    write_time_axis(scale, file);
+    write_address_axis(scale, file);
     fprintf(file,
             "<rect x='%d' y='%d' width='%d' height='%d' class='a'/>"
             "<text x='%d' y='%d' class='m'>time</text>"

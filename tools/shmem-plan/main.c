@@ -76,7 +76,11 @@ static int take_option(options_t *options, int option, const char *value)
         return -1;
     case 's':
         options->svg = value;
-        return 1;
+        if (strcmp(value, "-") != 0)
+            return 1;
+        fputs("shmem-plan: --svg wants the name of a file: standard output gets the table\n",
+              stderr);
+        return -1;
     case 'h':
         fputs(help_text, stdout);
         return 0;
