@@ -26,7 +26,10 @@ typedef enum shmem_server_event {
 } shmem_server_event_t;
 
 /* `client` is the client's slot, used again after its end; `pid` its process as the server sees it,
- * 0 if it cannot. Called by shmem_server_run(); must not block nor call the server. */
+ * 0 if it cannot. Called by shmem_server_run(); must not block nor call the server. What a server
+ * reports that is killed at that moment may come again from its successor (DETACHED), or not at all
+ * (ATTACHED, DIED): count with `shmem-info`, not with events. What the function keeps in memory of
+ * its own goes back, in a successor, to what it was when the keeper was made. */
 typedef void (*shmem_server_observer_t)(void *user, shmem_server_event_t event, uint32_t client,
                                         int pid);
 

@@ -187,10 +187,10 @@ void shmemi_death_repair(shmem_server_t server, shmemi_peer_t *peer, bool died)
         if (!peer->record->death) { /* counted once, however often this is begun */
             peer->record->death = server->state->deaths + 1;
             server->state->deaths = peer->record->death;
+            shmemi_log(SHMEM_LOG_WARN, LAYER, "client %u (%s, process %d) died", peer->slot,
+                       peer->name, (int)peer->who.pid);
+            shmemi_server_observe(server, SHMEM_SERVER_DIED, peer);
         }
-        shmemi_log(SHMEM_LOG_WARN, LAYER, "client %u (%s, process %d) died", peer->slot, peer->name,
-                   (int)peer->who.pid);
-        shmemi_server_observe(server, SHMEM_SERVER_DIED, peer);
         /* SYNC roster-client: release, pairs with acquire in shmemi_roster_client_alive() */
         atomic_store_explicit(&row->state, SHMEMI_CLIENT_DEAD, memory_order_release);
         SHMEMI_KILL_POINT("node.death.marked");

@@ -43,6 +43,7 @@
 enum { CRASHES = 50, NAME_BYTES = 16 };
 #define CRASHES_NS 1000000000 /* so many ends in this time: the next would end as well */
 #define RETRY_NS   100000000
+#define AGAIN_NS   1000000000 /* until a keeper that could not be made is tried again */
 
 /* Like fork(), but with one table of descriptors, and without the handlers for fork: objects of the
  * library stay usable. *pidfd is there before the child runs. */
@@ -109,11 +110,17 @@ static void be_keeper(shmemi_state_t *state)
     sigprocmask(SIG_SETMASK, &old, NULL);
 }
 
-static shmem_status_t go_without(void)
+/* It is tried again; said once. */
+static shmem_status_t go_without(shmem_server_t server)
 {
-    shmemi_log(SHMEM_LOG_WARN, LAYER,
-               "the node server has no keeper: should it be killed, nobody takes over (%s)",
-               shmem_error_detail()->text);
+    if (!server->keeper_at)
+        shmemi_log(SHMEM_LOG_WARN, LAYER,
+                   "the node server has no keeper for now: should it be killed, nobody takes over "
+                   "(%s)",
+                   shmem_error_detail()->text);
+    server->state->keeper_life = -1;
+    server->keeper_due = true;
+    server->keeper_at = shmemi_clock_now() + AGAIN_NS;
     return SHMEM_OK;
 }
 
@@ -128,11 +135,11 @@ shmem_status_t shmemi_keeper_start(shmem_server_t server)
     shmemi_state_t *state = server->state;
     server->keeper_due = false;
     if (name_self(&state->server_life))
-        return go_without();
+        return go_without(server);
     pid_t pid = SHMEMI_FAULT("node.keeper.fork") ? -1 : fork_sharing(&state->keeper_life);
     if (pid < 0) {
         shmemi_quiet(SHMEM_ERR_SYSTEM, LAYER, "no second process can be made: errno %d", errno);
-        return go_without();
+        return go_without(server);
     }
     if (!pid) {
         be_keeper(state);
@@ -141,6 +148,7 @@ shmem_status_t shmemi_keeper_start(shmem_server_t server)
     }
     SHMEMI_KILL_POINT("node.keeper.started");
     server->keeper_child = pid;
+    server->keeper_at = 0;
     server->keeper.fd = state->keeper_life;
     if (shmemi_server_watch(server, &server->keeper))
         shmemi_log(SHMEM_LOG_WARN, LAYER, "%s: the end of the keeper will not be noticed",

@@ -304,13 +304,15 @@ static shmem_status_t serve(shmem_server_t server)
     bool stop = false;
     while (!stop) {
         shmem_status_t status = SHMEM_OK;
-        if (server->keeper_due && !server->jobs)
+        if (server->keeper_due && !server->jobs && shmemi_clock_now() >= server->keeper_at)
             status = shmemi_keeper_start(server);
         if (status)
             return status;
         int64_t retry = shmemi_death_retry(server, true), now = shmemi_clock_now();
         int64_t next = shmemi_connection_expire(server, now);
         next = retry < next ? retry : next;
+        if (server->keeper_due && !server->jobs && server->keeper_at < next)
+            next = server->keeper_at;
         shmemi_peer_reap(server);
         if (unused(server, now, &next))
             return SHMEM_OK;

@@ -117,6 +117,7 @@ struct shmem_server {
     bool exit_when_unused;
     bool takeover, keeper_due; /* wants a keeper; lacks one */
     bool redoing;              /* requests that a predecessor may have done already */
+    int64_t keeper_at;         /* a lacking one is made from then on; 0: at once */
     pid_t keeper_child;        /* 0: the keeper is not our child */
     int64_t first_client_ns, started, hello_ns;
     shmem_server_observer_t observer;

@@ -3,6 +3,7 @@
 #include "node/state.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/fault.h"
 #include "base/status.h"
@@ -26,15 +27,21 @@ shmem_status_t shmemi_state_create(shmemi_state_t **out)
 
 void shmemi_state_destroy(shmemi_state_t *state)
 {
-    if (state)
-        munmap(state, sizeof *state);
+    if (!state)
+        return;
+    if (state->server_life >= 0)
+        close(state->server_life);
+    munmap(state, sizeof *state);
 }
 
 void shmemi_state_disown(shmemi_state_t *state)
 {
-    if (state)
-        mmap(state, sizeof *state, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (!state)
+        return;
+    int life = state->server_life; /* the child has a copy of its own */
+    mmap(state, sizeof *state, PROT_READ | PROT_WRITE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    state->server_life = life;
 }
 
 /* ---- segments ---- */

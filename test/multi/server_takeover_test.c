@@ -95,22 +95,24 @@ static void both_killed(void)
     shmemi_client_detach(client);
 }
 
-/* No process can be made: the server works as if nobody had thought of a keeper. */
-static void no_keeper_to_be_had(void)
+/* No process can be made: the server works without, and has a keeper later. */
+static void no_keeper_at_first(void)
 {
     fixture_server_t *f = fixture_new();
     f->takeover = f->exit_when_unused = f->fault_armed = 1;
     snprintf(f->fault, sizeof f->fault, "node.keeper.fork");
     f->action = SHMEMI_FAULT_FAIL;
     f->nth = 1;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     fixture_start(f);
     shmemi_client_t *client = fixture_attach(f);
     shmemi_segment_t data = fixture_segment(client, "data", 4096);
+    fixture_keeper_of(f->pid);
+    takeover_kill_server(f);
     shmemi_client_segment_close(client, &data);
-    kill(f->pid, SIGKILL);
-    takeover_all_gone();
-    CHECK(shmemi_client_server_lost(client));
+    CHECK_EQ(fixture_counts(client).segments, 0);
     shmemi_client_detach(client);
+    takeover_all_gone();
 }
 
 static void given_up_when_it_crashes_always(void)
@@ -451,7 +453,7 @@ int main(void)
     RUN(nothing_is_noticed);
     RUN(keeper_is_replaced);
     RUN(both_killed);
-    RUN(no_keeper_to_be_had);
+    RUN(no_keeper_at_first);
     RUN(given_up_when_it_crashes_always);
     RUN(deaths_meanwhile);
     RUN(waits_for_one_that_is_made);
