@@ -448,8 +448,8 @@ static void in_child(void *arg)
     CHECK_STATUS(shmemi_pool_alloc_default(pool, 8, &other), SHMEM_ERR_STATE);
     CHECK_STATUS(shmemi_pool_free(pool, block), SHMEM_ERR_STATE);
     CHECK_STATUS(shmemi_pool_resize(pool, &block, 8), SHMEM_ERR_STATE);
-    shmemi_pool_detach(pool);
     CHECK_STATUS(shmemi_pool_root_set(pool, arg), SHMEM_ERR_STATE);
+    shmemi_pool_detach(pool);
 }
 
 static void a_forked_child_is_refused(void)
