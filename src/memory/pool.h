@@ -22,7 +22,7 @@
 #include "memory/span.h"
 
 enum {
-    SHMEMI_CACHE_BLOCKS = 16, /* large blocks that a thread keeps */
+    SHMEMI_CACHE_BLOCKS = 64, /* large blocks that a thread keeps */
     SHMEMI_CACHE_BYTES = 4 << 20,
     SHMEMI_CACHE_SHARE = 64, /* of an arena, at most this part */
     SHMEMI_PATIENCE = 32,
