@@ -11,8 +11,8 @@
  */
 #include "job/context.h"
 
-#include <pthread.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -100,7 +100,7 @@ static shmem_status_t create_check(shmem_context_t context, const char *name,
     if (!status)
         status = params_check(params);
     if (!status && name)
-        status = shmemi_pool_name_make(name, full);
+        status = shmemi_named_make(&shmemi_pool_named, name, full);
     if (!status)
         status = shmemi_pool_task_make(context, params->task, task);
     return status;
@@ -126,5 +126,6 @@ shmem_status_t shmem_pool_create(shmem_context_t context, const char *name,
         shmemi_pool_handle_drop(p);
     else
         status = shmemi_pool_enter(p, full, generation, pool);
-    return status ? shmemi_pool_translate(context, name ? name : "", status) : SHMEM_OK;
+    return status ? shmemi_named_translate(&shmemi_pool_named, context, name ? name : "", status)
+                  : SHMEM_OK;
 }

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "job/context.h"
+#include "job/named.h"
 #include "job/names.h"
 #include "memory/pool_core.h"
 #include "shmem/pool.h"
@@ -65,13 +66,9 @@ shmem_status_t shmemi_pool_unusable(shmem_pool_t pool, const char *what);
 
 /* ---- pool_names.c ---- */
 
-/* The name of a pool's segment into full[SHMEMI_NAME_MAX + 1]. INVALID. */
-shmem_status_t shmemi_pool_name_make(const char *name, char *full);
+extern const shmemi_named_t shmemi_pool_named;
 /* Name of a task (NULL: the one of the process) into task[SHMEM_TASK_NAME]. INVALID. */
 shmem_status_t shmemi_pool_task_make(shmem_context_t context, const char *name, char *task);
-/* What the server says of segments, in words of pools. Passes `status` on. */
-shmem_status_t shmemi_pool_translate(shmem_context_t context, const char *name,
-                                     shmem_status_t status);
 
 /* ---- pool_pages.c ---- */
 

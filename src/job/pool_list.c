@@ -39,12 +39,12 @@ shmem_status_t shmem_pool_destroy(shmem_context_t context, const char *name)
                            "shmem_pool_destroy wants a context and a name");
     shmem_status_t status = shmemi_context_check(context, "shmem_pool_destroy");
     if (!status)
-        status = shmemi_pool_name_make(name, full);
+        status = shmemi_named_make(&shmemi_pool_named, name, full);
     if (!status)
         status =
             shmemi_client_segment_open(context->client, full, SHMEMI_RIGHTS_WRITE, &view.segment);
     if (status)
-        return shmemi_pool_translate(context, name, status);
+        return shmemi_named_translate(&shmemi_pool_named, context, name, status);
     status = may_destroy(&view.segment, name);
     if (!status)
         status = shmemi_pool_pages_map(&view);
@@ -59,16 +59,15 @@ shmem_status_t shmem_pool_destroy(shmem_context_t context, const char *name)
     shmemi_space_unmap(view.memory);
 close:
     shmemi_client_segment_close(context->client, &view.segment);
-    return status ? shmemi_pool_translate(context, name, status) : SHMEM_OK;
+    return status ? shmemi_named_translate(&shmemi_pool_named, context, name, status) : SHMEM_OK;
 }
 
 /* ---- list ---- */
 
 static void entry_fill(shmem_pool_entry_t *to, const shmemi_segment_entry_t *from)
 {
-    const char *name = from->name + sizeof SHMEMI_POOL_PREFIX - 1;
     memset(to, 0, sizeof *to);
-    memcpy(to->name, name, strnlen(name, sizeof to->name - 1));
+    shmemi_named_user_name(&shmemi_pool_named, from, to->name);
     to->bytes = from->bytes;
     to->uid = from->uid;
     to->access = from->access;
@@ -78,22 +77,15 @@ static void entry_fill(shmem_pool_entry_t *to, const shmemi_segment_entry_t *fro
 shmem_status_t shmem_pool_list(shmem_context_t context, shmem_pool_entry_t *entries, size_t room,
                                size_t *count)
 {
-    if (!context || !count || (room && !entries))
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "shmem_pool_list wants a context, a place for the number of pools, and "
-                           "for as many entries as it is told");
-    shmem_status_t status = shmemi_context_check(context, "shmem_pool_list");
+    shmemi_segment_entry_t *all;
+    size_t listed, found;
+    shmem_status_t status =
+        shmemi_named_list(&shmemi_pool_named, context, entries, room, count, &all, &listed, &found);
     if (status)
         return status;
-    size_t found = 0;
-    shmemi_segment_entry_t *all = room ? calloc(room, sizeof *all) : NULL;
-    if (room && !all)
-        return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "private memory for a list of %zu pools", room);
-    status = shmemi_client_segment_list(context->client, SHMEMI_POOL_PREFIX, all, room, &found);
-    for (size_t i = 0; !status && i < found && i < room; i++)
+    for (size_t i = 0; i < listed; i++)
         entry_fill(&entries[i], &all[i]);
     free(all);
-    if (!status)
-        *count = found;
-    return status;
+    *count = found;
+    return SHMEM_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of pools and tasks, and errors in words of pools. */
+/* What pools and tasks are called, and handles that are none. */
 #include <string.h>
 
 #include "base/status.h"
@@ -7,22 +7,7 @@
 
 #define LAYER "job"
 
-static shmem_status_t bad_name(const char *what, const char *name, int room)
-{
-    return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                       "%s name '%.80s': want 1 to %d letters, digits, '.', '_', '-' or '/', and "
-                       "no '..' between slashes",
-                       what, name, room - 1);
-}
-
-shmem_status_t shmemi_pool_name_make(const char *name, char *full)
-{
-    if (!shmemi_name_is_good(name, SHMEM_POOL_NAME))
-        return bad_name("pool", name, SHMEM_POOL_NAME);
-    memcpy(full, SHMEMI_POOL_PREFIX, sizeof SHMEMI_POOL_PREFIX - 1);
-    strcpy(full + sizeof SHMEMI_POOL_PREFIX - 1, name);
-    return SHMEM_OK;
-}
+const shmemi_named_t shmemi_pool_named = {"pool", SHMEMI_POOL_PREFIX, SHMEM_POOL_NAME};
 
 shmem_status_t shmemi_pool_task_make(shmem_context_t context, const char *name, char *task)
 {
@@ -32,28 +17,9 @@ shmem_status_t shmemi_pool_task_make(shmem_context_t context, const char *name, 
     if (!*name && name == context->settings.task)
         return SHMEM_OK;
     if (!shmemi_name_is_good(name, SHMEM_TASK_NAME))
-        return bad_name("task", name, SHMEM_TASK_NAME);
+        return shmemi_named_refuse("task", name, SHMEM_TASK_NAME);
     strcpy(task, name);
     return SHMEM_OK;
-}
-
-shmem_status_t shmemi_pool_translate(shmem_context_t context, const char *name,
-                                     shmem_status_t status)
-{
-    const char *text = shmem_error_detail()->text, *belongs = strstr(text, "belongs to user");
-    if (status == SHMEM_ERR_NOT_FOUND)
-        return shmemi_quiet(status, LAYER,
-                            "there is no pool '%s' at the node server %s: is its creator running, "
-                            "with the same SHMEM_SERVER?",
-                            name, shmemi_client_address(context->client));
-    if (status == SHMEM_ERR_EXISTS)
-        return shmemi_quiet(status, LAYER,
-                            "a pool '%s' exists already: open it with shmem_pool_open() or choose "
-                            "another name",
-                            name);
-    if (status == SHMEM_ERR_ACCESS && belongs)
-        return shmemi_quiet(status, LAYER, "pool '%s' %s", name, belongs);
-    return status;
 }
 
 /* ---- handles ---- */

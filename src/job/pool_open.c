@@ -290,7 +290,7 @@ shmem_status_t shmem_pool_open_as(shmem_context_t context, const char *name, con
                            "opening a pool wants a context, a name and a place for the pool");
     shmem_status_t status = shmemi_context_check(context, "shmem_pool_open");
     if (!status)
-        status = shmemi_pool_name_make(name, full);
+        status = shmemi_named_make(&shmemi_pool_named, name, full);
     if (!status)
         status = shmemi_pool_task_make(context, task, own_task);
     if (status)
@@ -305,7 +305,7 @@ shmem_status_t shmem_pool_open_as(shmem_context_t context, const char *name, con
         return SHMEM_OK;
     }
     status = open_asking(context, full, own_task, pool);
-    return status ? shmemi_pool_translate(context, name, status) : SHMEM_OK;
+    return status ? shmemi_named_translate(&shmemi_pool_named, context, name, status) : SHMEM_OK;
 }
 
 shmem_status_t shmem_pool_open(shmem_context_t context, const char *name, shmem_pool_t *pool)

@@ -6,18 +6,20 @@
 #include <sys/mman.h>
 
 #include "base/fault.h"
-#include "base/params.h"
 #include "base/log.h"
+#include "base/params.h"
 #include "base/status.h"
 #include "job/arenas.h"
 #include "job/graves.h"
+#include "job/named.h"
 #include "job/region_api.h"
 #include "job/region_handle.h"
 #include "os/space.h"
 
 #define LAYER "job"
 
-enum { NAME_ROOM = sizeof((shmem_region_entry_t *)0)->name };
+static const shmemi_named_t named = {"region", SHMEMI_REGION_PREFIX,
+                                     sizeof((shmem_region_entry_t *)0)->name};
 
 static shmemi_cemetery_t closed_regions;
 static struct shmem_region *regions;
@@ -43,39 +45,6 @@ void shmemi_regions_lock(void)
 void shmemi_regions_unlock(void)
 {
     pthread_mutex_unlock(&lock);
-}
-
-/* ---- names and errors ---- */
-
-static shmem_status_t name_make(const char *name, char *full)
-{
-    if (!shmemi_name_is_good(name, NAME_ROOM))
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "region name '%.80s': want 1 to %d letters, digits, '.', '_', '-' or "
-                           "'/', and no '..' between slashes",
-                           name, NAME_ROOM - 1);
-    strcpy(full, SHMEMI_REGION_PREFIX);
-    strcat(full, name);
-    return SHMEM_OK;
-}
-
-/* What the server says of segments, in words of regions. */
-static shmem_status_t translate(shmem_context_t context, const char *name, shmem_status_t status)
-{
-    const char *belongs = strstr(shmem_error_detail()->text, "belongs to user");
-    if (status == SHMEM_ERR_NOT_FOUND)
-        return shmemi_quiet(status, LAYER,
-                            "there is no region '%s' at the node server %s: is its creator "
-                            "running, with the same SHMEM_SERVER?",
-                            name, shmemi_client_address(context->client));
-    if (status == SHMEM_ERR_EXISTS)
-        return shmemi_quiet(status, LAYER,
-                            "a region '%s' exists already: open it with shmem_region_open() or "
-                            "choose another name",
-                            name);
-    if (status == SHMEM_ERR_ACCESS && belongs)
-        return shmemi_quiet(status, LAYER, "region '%s' %s", name, belongs);
-    return status;
 }
 
 /* ---- handles ---- */
@@ -262,10 +231,11 @@ shmem_status_t shmem_region_create(shmem_context_t context, const char *name,
     if (!status)
         status = shmemi_context_check(context, "shmem_region_create");
     if (!status && name)
-        status = name_make(name, full);
+        status = shmemi_named_make(&named, name, full);
     if (!status)
         status = create(context, full, &params, region);
-    return status ? translate(context, name ? name : "(anonymous)", status) : SHMEM_OK;
+    return status ? shmemi_named_translate(&named, context, name ? name : "(anonymous)", status)
+                  : SHMEM_OK;
 }
 
 /* ---- open ---- */
@@ -296,7 +266,7 @@ shmem_status_t shmem_region_open(shmem_context_t context, const char *name, shme
                            "SHMEM_MAP_READ_WRITE, and a place for the region");
     shmem_status_t status = shmemi_context_check(context, "shmem_region_open");
     if (!status)
-        status = name_make(name, full);
+        status = shmemi_named_make(&named, name, full);
     if (status)
         return status;
     pthread_mutex_lock(&lock);
@@ -309,7 +279,7 @@ shmem_status_t shmem_region_open(shmem_context_t context, const char *name, shme
         return SHMEM_OK;
     }
     status = open_asking(context, full, (int)rights, region);
-    return status ? translate(context, name, status) : SHMEM_OK;
+    return status ? shmemi_named_translate(&named, context, name, status) : SHMEM_OK;
 }
 
 /* ---- close ---- */
@@ -379,18 +349,17 @@ shmem_status_t shmem_region_destroy(shmem_context_t context, const char *name)
                            "shmem_region_destroy wants a context and a name");
     shmem_status_t status = shmemi_context_check(context, "shmem_region_destroy");
     if (!status)
-        status = name_make(name, full);
+        status = shmemi_named_make(&named, name, full);
     if (!status)
         status = shmemi_client_segment_unlink(context->client, full, 0);
     SHMEMI_KILL_POINT("job.region.destroyed");
-    return status ? translate(context, name, status) : SHMEM_OK;
+    return status ? shmemi_named_translate(&named, context, name, status) : SHMEM_OK;
 }
 
 static void entry_fill(shmem_region_entry_t *to, const shmemi_segment_entry_t *from)
 {
-    const char *name = from->name + sizeof SHMEMI_REGION_PREFIX - 1;
     memset(to, 0, sizeof *to);
-    memcpy(to->name, name, strnlen(name, sizeof to->name - 1));
+    shmemi_named_user_name(&named, from, to->name);
     to->bytes = from->first;
     to->limit = from->bytes > SHMEMI_PAGE ? from->bytes - SHMEMI_PAGE : 0;
     to->uid = from->uid;
@@ -402,23 +371,15 @@ static void entry_fill(shmem_region_entry_t *to, const shmemi_segment_entry_t *f
 shmem_status_t shmem_region_list(shmem_context_t context, shmem_region_entry_t *entries,
                                  size_t room, size_t *count)
 {
-    if (!context || !count || (room && !entries))
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER,
-                           "shmem_region_list wants a context, a place for the number of regions, "
-                           "and for as many entries as it is told");
-    shmem_status_t status = shmemi_context_check(context, "shmem_region_list");
+    shmemi_segment_entry_t *all;
+    size_t listed, found;
+    shmem_status_t status =
+        shmemi_named_list(&named, context, entries, room, count, &all, &listed, &found);
     if (status)
         return status;
-    size_t found = 0;
-    shmemi_segment_entry_t *all = room ? calloc(room, sizeof *all) : NULL;
-    if (room && !all)
-        return shmemi_fail(SHMEM_ERR_NOMEM, LAYER, "private memory for a list of %zu regions",
-                           room);
-    status = shmemi_client_segment_list(context->client, SHMEMI_REGION_PREFIX, all, room, &found);
-    for (size_t i = 0; !status && i < found && i < room; i++)
+    for (size_t i = 0; i < listed; i++)
         entry_fill(&entries[i], &all[i]);
     free(all);
-    if (!status)
-        *count = found;
-    return status;
+    *count = found;
+    return SHMEM_OK;
 }
