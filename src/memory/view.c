@@ -29,16 +29,23 @@ shmem_status_t shmemi_pool_segment_bytes(uint64_t bytes, int nodes, uint64_t *se
     return status;
 }
 
+/* The layout, if it has an arena `index`. */
+static shmem_status_t layout_with(uint64_t bytes, int nodes, int index, shmemi_layout_t *layout)
+{
+    shmem_status_t status =
+        shmemi_layout_compute(bytes, (uint32_t)nodes, SHMEMI_CHUNK_BY_SIZE, layout);
+    if (!status && (index < 0 || index >= nodes))
+        status = shmemi_fail(SHMEM_ERR_INVALID, LAYER, "arena %d of a pool with %d", index, nodes);
+    return status;
+}
+
 shmem_status_t shmemi_pool_arena_range(uint64_t bytes, int nodes, int index, uint64_t *offset,
                                        uint64_t *length)
 {
     shmemi_layout_t layout;
-    shmem_status_t status =
-        shmemi_layout_compute(bytes, (uint32_t)nodes, SHMEMI_CHUNK_BY_SIZE, &layout);
+    shmem_status_t status = layout_with(bytes, nodes, index, &layout);
     if (status)
         return status;
-    if (index < 0 || index >= nodes)
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "arena %d of a pool with %d", index, nodes);
     *offset = layout.data + layout.data_stride * (uint64_t)index;
     *length = (uint64_t)layout.arena_pages << SHMEMI_PAGE_SHIFT;
     return SHMEM_OK;
@@ -48,12 +55,9 @@ shmem_status_t shmemi_pool_bookkeeping_range(uint64_t bytes, int nodes, int inde
                                              uint64_t *length)
 {
     shmemi_layout_t layout;
-    shmem_status_t status =
-        shmemi_layout_compute(bytes, (uint32_t)nodes, SHMEMI_CHUNK_BY_SIZE, &layout);
+    shmem_status_t status = layout_with(bytes, nodes, index, &layout);
     if (status)
         return status;
-    if (index < 0 || index >= nodes)
-        return shmemi_fail(SHMEM_ERR_INVALID, LAYER, "arena %d of a pool with %d", index, nodes);
     uint64_t begin = layout.arenas + layout.arena_stride * (uint64_t)index;
     *offset = index ? begin : 0;
     *length = begin + layout.arena_stride - *offset;

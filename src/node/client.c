@@ -134,13 +134,12 @@ static shmem_status_t grow_rows(void *client)
     return shmemi_client_grow(client);
 }
 
-/* The program's patience, but enough for a server that runs, and not for ever. */
-static int64_t hello_patience(const shmemi_settings_t *settings)
+int64_t shmemi_client_patience(const shmemi_settings_t *settings, int64_t least, int64_t most)
 {
     int64_t patience = settings->init_timeout;
-    if (patience < 0 || patience > SHMEMI_REQUEST_NS)
-        return SHMEMI_REQUEST_NS;
-    return patience < SHMEMI_LEAST_HELLO_NS ? SHMEMI_LEAST_HELLO_NS : patience;
+    if (patience < 0 || patience > most)
+        return most;
+    return patience < least ? least : patience;
 }
 
 shmem_status_t shmemi_client_hello(shmemi_client_t *client, const char *name,
@@ -148,8 +147,10 @@ shmem_status_t shmemi_client_hello(shmemi_client_t *client, const char *name,
 {
     shmemi_wire_message_t message;
     int fd = -1;
-    shmem_status_t status =
-        say_hello(client, name, shmemi_deadline_in(hello_patience(settings)), &message, &fd);
+    shmem_status_t status = say_hello(client, name,
+                                      shmemi_deadline_in(shmemi_client_patience(
+                                          settings, SHMEMI_LEAST_HELLO_NS, SHMEMI_REQUEST_NS)),
+                                      &message, &fd);
     if (status)
         return status;
     uint32_t slot = message.welcome.slot, epoch = message.welcome.epoch;

@@ -80,6 +80,9 @@ shmem_status_t shmemi_client_connect(shmemi_client_t *client);
  * settings->init_timeout. */
 shmem_status_t shmemi_client_hello(shmemi_client_t *client, const char *name,
                                    const shmemi_settings_t *settings);
+/* The program's patience (settings->init_timeout), but not less than `least`, which is enough for a
+ * server that runs, and not for ever. */
+int64_t shmemi_client_patience(const shmemi_settings_t *settings, int64_t least, int64_t most);
 /* Undo connect, so that it can be tried again. */
 void shmemi_client_disconnect(shmemi_client_t *client);
 

@@ -174,18 +174,11 @@ static void pause_briefly(unsigned attempt)
     nanosleep(&t, NULL);
 }
 
-static int64_t start_patience(const shmemi_settings_t *settings)
-{
-    int64_t patience = settings->init_timeout;
-    if (patience < 0 || patience > START_NS)
-        return START_NS;
-    return patience < LEAST_START_NS ? LEAST_START_NS : patience;
-}
-
 shmem_status_t shmemi_private_attach(shmemi_client_t *client, const shmemi_settings_t *settings,
                                      const char *name)
 {
-    shmemi_deadline_t deadline = shmemi_deadline_in(start_patience(settings));
+    shmemi_deadline_t deadline =
+        shmemi_deadline_in(shmemi_client_patience(settings, LEAST_START_NS, START_NS));
     private_address(client->address, sizeof client->address);
     for (unsigned attempt = 0;; attempt++) {
         shmem_status_t status = shmemi_client_connect(client);
