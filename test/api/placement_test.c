@@ -138,15 +138,11 @@ static void enough_may_be_locked(void)
 static void own_body(void *arg)
 {
     unsigned long mask[16] = {1}, found[16] = {0};
-    cpu_set_t set, one, after;
-    int mode = -1, processor = 0;
+    cpu_set_t one, after;
+    int mode = -1;
     (void)arg;
-    CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
-    while (!CPU_ISSET(processor, &set))
-        processor++;
-    CPU_ZERO(&one);
-    CPU_SET(processor, &one);
-    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    harness_use_processors(1);
+    CHECK(sched_getaffinity(0, sizeof one, &one) == 0 && CPU_COUNT(&one) == 1);
     if (syscall(SYS_set_mempolicy, MPOL_PREFERRED, mask, 1024ul))
         exit(77);
     shmem_context_t context;

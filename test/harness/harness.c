@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -181,6 +182,17 @@ void harness_pes(int n, harness_mode_t mode, double seconds, void (*function)(in
     else
         pes_as_threads(pes, n, seconds);
     free(pes);
+}
+
+void harness_use_processors(int n)
+{
+    cpu_set_t now, fewer;
+    CPU_ZERO(&fewer);
+    CHECK(sched_getaffinity(0, sizeof now, &now) == 0);
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&fewer) < n; i++)
+        if (CPU_ISSET(i, &now))
+            CPU_SET(i, &fewer);
+    CHECK(sched_setaffinity(0, sizeof fewer, &fewer) == 0);
 }
 
 #if defined(__has_feature)

@@ -91,6 +91,10 @@ void *harness_shared(size_t bytes);
 double harness_now(void);
 void harness_sleep(double seconds);
 
+/* From here on the calling thread, and what it starts, may use the first `n` of the processors that
+ * it may use now, at least one. */
+void harness_use_processors(int n);
+
 /* Are the tests run by a sanitizer of this kind? (Some limits and timings differ.) */
 bool harness_has_tsan(void);
 bool harness_has_asan(void);

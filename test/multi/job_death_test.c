@@ -4,7 +4,6 @@
 #include "job.h"
 
 #include <fcntl.h>
-#include <sched.h>
 
 #include "base/fault.h"
 #include "node/client.h"
@@ -348,17 +347,6 @@ static void deaths_are_noticed_without_a_server(void)
     job_server = kept;
 }
 
-static void two_processors(void)
-{
-    cpu_set_t all, two;
-    CPU_ZERO(&two);
-    CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
-    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&two) < 2; i++)
-        if (CPU_ISSET(i, &all))
-            CPU_SET(i, &two);
-    CHECK(sched_setaffinity(0, sizeof two, &two) == 0);
-}
-
 /* A PE closes all descriptors, ours included, and opens files of its own in their place. */
 static void close_everything(int rank, int n, void *arg)
 {
@@ -382,7 +370,7 @@ static void closed_descriptors_are_no_death(void)
 }
 
 JOB_MAIN({
-    two_processors(); /* so that 4 PEs are a crowd, whose steps are counted */
+    harness_use_processors(2); /* so that 4 PEs are a crowd, whose steps are counted */
     died_at = harness_shared(sizeof *died_at);
     RUN(every_blocking_call_ends);
     RUN(every_point);

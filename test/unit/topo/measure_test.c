@@ -184,15 +184,8 @@ static void saved_is_used(void)
 /* A process that may use less than all processors uses the measurements, too. */
 static void bound_to_one(void *arg)
 {
-    cpu_set_t set, one;
-    int p = 0;
     (void)arg;
-    CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
-    while (!CPU_ISSET(p, &set))
-        p++;
-    CPU_ZERO(&one);
-    CPU_SET(p, &one);
-    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    harness_use_processors(1);
     shmem_topology_t t = created(SHMEM_TOPOLOGY_MEASURED);
     if (t->is_confined)
         CHECK_STATUS(shmem_topology_save(t, NULL, 0), SHMEM_ERR_STATE);

@@ -108,15 +108,8 @@ static void this_machine(void)
 /* Bound to one processor, a process may use one. */
 static void bound_to_one(void *arg)
 {
-    cpu_set_t set, one;
-    int p = 0;
     (void)arg;
-    CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
-    while (!CPU_ISSET(p, &set))
-        p++;
-    CPU_ZERO(&one);
-    CPU_SET(p, &one);
-    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    harness_use_processors(1);
     shmem_topology_t t;
     CHECK_OK(shmem_topology_create(&t));
     CHECK_EQ(shmem_topology_processors(t), 1);
