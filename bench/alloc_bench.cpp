@@ -10,7 +10,6 @@
  * Peers: boost.interprocess in shared memory (the same task); mimalloc and glibc, which are private
  * to each process, as the measure of what allocators can do.
  */
-#include <dlfcn.h>
 #include <math.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,29 +18,11 @@
 
 #include <shmem/shmem.h>
 
+#include "allocators.hpp"
 #include "bench.h"
-
-#if HAVE_MIMALLOC
-#include <mimalloc.h>
-#endif
-#if HAVE_BOOST
-#include <boost/interprocess/indexes/iset_index.hpp>
-#include <boost/interprocess/managed_external_buffer.hpp>
-#include <boost/interprocess/mem_algo/rbtree_best_fit.hpp>
-#include <boost/interprocess/sync/mutex_family.hpp>
-namespace ipc = boost::interprocess;
-#endif
 
 static const size_t POOL_BYTES = (size_t)1 << 30;
 enum { LIVE = 10000, STEPS = 200000, BATCH = 64, REPEATS = 21, TWO_REPEATS = 5 };
-
-static void must(shmem_status_t status, const char *what)
-{
-    if (status) {
-        fprintf(stderr, "%s: %s\n", what, shmem_error_detail()->text);
-        exit(1);
-    }
-}
 
 /* ---- the allocators, each with the same three calls ---- */
 
@@ -88,64 +69,27 @@ struct Private {
     void finish() {}
 };
 
-/* glibc's own functions, even where another library took over malloc. */
-struct Glibc : Private {
-    static constexpr const char *name = "glibc (private)";
-    void *(*malloc_function)(size_t);
-    void (*free_function)(void *);
-    void prepare()
-    {
-        void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
-        malloc_function = (void *(*)(size_t))dlsym(libc, "malloc");
-        free_function = (void (*)(void *))dlsym(libc, "free");
-    }
-    void *alloc(size_t n) { return malloc_function(n); }
-    void free(void *p) { free_function(p); }
+struct Glibc : Private, GlibcHeap {
+    void prepare() { find(); }
 };
 
 #if HAVE_MIMALLOC
-struct Mimalloc : Private {
-    static constexpr const char *name = "mimalloc (private)";
-    void *alloc(size_t n) { return mi_malloc(n); }
-    void free(void *p) { mi_free(p); }
+struct Mimalloc : Private, MimallocHeap {
 };
 #endif
 
 #if HAVE_BOOST
-struct Boost : Private {
-    static constexpr const char *name = "boost.interprocess";
-    /* the default for an external buffer is no lock at all */
-    typedef ipc::basic_managed_external_buffer<char, ipc::rbtree_best_fit<ipc::mutex_family>,
-                                               ipc::iset_index>
-        heap_t;
-    heap_t *heap;
-    void prepare()
-    {
-        void *memory = mmap(nullptr, POOL_BYTES, PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-        if (memory == MAP_FAILED)
-            exit(1);
-        heap = new heap_t(ipc::create_only, memory, POOL_BYTES);
-    }
+struct Boost : Private, BoostHeap {
+    void prepare() { make(POOL_BYTES, MAP_POPULATE); }
     void finish()
     {
         munmap(heap->get_address(), POOL_BYTES);
         delete heap;
     }
-    void *alloc(size_t n) { return heap->allocate(n); }
-    void free(void *p) { heap->deallocate(p); }
 };
 #endif
 
 /* ---- the tasks ---- */
-
-static uint64_t random_next(uint64_t &state)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
 
 template <class A> static double pair_ns(A &a, size_t n)
 {

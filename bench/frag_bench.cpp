@@ -12,7 +12,6 @@
  * a pool is resident from the beginning, so its touched pages are counted: those that blocks ever
  * covered, and of the bookkeeping the same share.
  */
-#include <dlfcn.h>
 #include <math.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,28 +23,10 @@
 
 #include <shmem/shmem.h>
 
+#include "allocators.hpp"
 #include "bench.h"
 
-#if HAVE_MIMALLOC
-#include <mimalloc.h>
-#endif
-#if HAVE_BOOST
-#include <boost/interprocess/indexes/iset_index.hpp>
-#include <boost/interprocess/managed_external_buffer.hpp>
-#include <boost/interprocess/mem_algo/rbtree_best_fit.hpp>
-#include <boost/interprocess/sync/mutex_family.hpp>
-namespace ipc = boost::interprocess;
-#endif
-
 enum { LIVE = 10000, STEPS = 300000, SAMPLE = 500, PAGE = 4096, RUNS = 3 };
-
-static void must(shmem_status_t status, const char *what)
-{
-    if (status) {
-        fprintf(stderr, "%s: %s\n", what, shmem_error_detail()->text);
-        exit(1);
-    }
-}
 
 static uint64_t resident()
 {
@@ -104,60 +85,30 @@ struct Private {
     uint64_t touched() { return resident() - before; }
 };
 
-/* glibc's own functions, even where another library took over malloc. */
-struct Glibc : Private {
-    static constexpr const char *name = "glibc (private)";
-    void *(*malloc_function)(size_t);
-    void (*free_function)(void *);
+struct Glibc : Private, GlibcHeap {
     void prepare(uint64_t room)
     {
-        void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
-        malloc_function = (void *(*)(size_t))dlsym(libc, "malloc");
-        free_function = (void (*)(void *))dlsym(libc, "free");
+        find();
         Private::prepare(room);
     }
-    void *alloc(size_t n) { return malloc_function(n); }
-    void free(void *p) { free_function(p); }
 };
 
 #if HAVE_MIMALLOC
-struct Mimalloc : Private {
-    static constexpr const char *name = "mimalloc (private)";
-    void *alloc(size_t n) { return mi_malloc(n); }
-    void free(void *p) { mi_free(p); }
+struct Mimalloc : Private, MimallocHeap {
 };
 #endif
 
 #if HAVE_BOOST
-struct Boost : Private {
-    static constexpr const char *name = "boost.interprocess";
-    typedef ipc::basic_managed_external_buffer<char, ipc::rbtree_best_fit<ipc::mutex_family>,
-                                               ipc::iset_index>
-        heap_t;
-    heap_t *heap;
+struct Boost : Private, BoostHeap {
     void prepare(uint64_t room)
     {
         Private::prepare(room);
-        void *memory =
-            mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED)
-            exit(1);
-        heap = new heap_t(ipc::create_only, memory, room);
+        make(room, 0);
     }
-    void *alloc(size_t n) { return heap->allocate(n); }
-    void free(void *p) { heap->deallocate(p); }
 };
 #endif
 
 /* ---- the task ---- */
-
-static uint64_t random_next(uint64_t &state)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
 
 static size_t random_size(uint64_t &state, double octaves)
 {
